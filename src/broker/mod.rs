@@ -1,0 +1,1 @@
+//! The broker: synchronous state machines over a storage contract.

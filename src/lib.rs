@@ -1,0 +1,6 @@
+//! Sagüin: an MQTT broker that never acknowledges a promise it cannot keep.
+
+pub mod broker;
+pub mod config;
+pub mod mqtt;
+pub mod storage;

@@ -1,0 +1,3 @@
+//! The `saguin` binary.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! The MQTT front end: sockets, framing, keepalive.

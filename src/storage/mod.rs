@@ -1,0 +1,1 @@
+//! The storage contract and its implementations.

@@ -1,0 +1,1 @@
+//! Rigs that try to break the promises of the broker and its log.
