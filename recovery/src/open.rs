@@ -188,7 +188,7 @@ fn repair(fs: &dyn FileSystem, found: &Walk) -> Result<(), RecoverError> {
 
 /// Zeroes a torn tail, so that no byte of it can ever be part of a later frame's neighbourhood.
 fn zero(segment: &Segment, torn: &Torn) -> Result<(), RecoverError> {
-    const ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+    static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
     let path = &segment.path;
     let (mut at, end) = (torn.at, torn.at + torn.bytes);
     while at < end {

@@ -30,7 +30,8 @@ struct Inner {
     /// Bytes all files together may hold; `None` is no bound.
     room: Option<u64>,
     fail_sync: Option<io::ErrorKind>,
-    fail_write: Option<io::ErrorKind>,
+    /// How the next writes fail, and how many of them.
+    fail_write: Option<(io::ErrorKind, u64)>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -76,9 +77,9 @@ impl MemFiles {
         lock(&self.shared.inner).fail_sync = with;
     }
 
-    /// Every write from now on fails so after writing half, or works again.
-    pub fn fail_writes(&self, with: Option<io::ErrorKind>) {
-        lock(&self.shared.inner).fail_write = with;
+    /// The next `times` writes fail so after writing half.
+    pub fn fail_writes(&self, with: io::ErrorKind, times: u64) {
+        lock(&self.shared.inner).fail_write = Some((with, times));
     }
 
     /// Writes made so far.
@@ -260,16 +261,22 @@ impl File for MemFile {
 
     fn write_all_at(&self, new: &[u8], at: u64) -> io::Result<()> {
         self.shared.writes.fetch_add(1, Ordering::SeqCst);
-        let inner = lock(&self.shared.inner);
+        let mut inner = lock(&self.shared.inner);
         self.grow(&inner, at + new.len() as u64)?;
-        let mut bytes = lock(&self.bytes);
-        let n = if inner.fail_write.is_some() {
+        let failing = match &mut inner.fail_write {
+            Some((kind, times)) if *times > 0 => {
+                *times -= 1;
+                Some(*kind)
+            }
+            _ => None,
+        };
+        let n = if failing.is_some() {
             new.len() / 2
         } else {
             new.len()
         };
-        bytes[at as usize..at as usize + n].copy_from_slice(&new[..n]);
-        inner.fail_write.map_or(Ok(()), |kind| Err(kind.into()))
+        lock(&self.bytes)[at as usize..at as usize + n].copy_from_slice(&new[..n]);
+        failing.map_or(Ok(()), |kind| Err(kind.into()))
     }
 
     fn sync_data(&self) -> io::Result<()> {

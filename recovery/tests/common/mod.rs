@@ -14,7 +14,12 @@ pub const DIR: &str = "/data";
 
 /// Small segments, so that rolling is the common case; no thread but the commit thread.
 pub fn options() -> Options {
-    Options { segment_bytes: 4096 + 1024, tail_cache_bytes: 0, prepare_ahead: false, wake: None }
+    Options {
+        segment_bytes: 4096 + 1024,
+        tail_cache_bytes: 0,
+        prepare_ahead: false,
+        wake: None,
+    }
 }
 
 pub fn open(files: &MemFiles) -> Result<(Engine, Report), RecoverError> {
@@ -28,7 +33,11 @@ pub fn open_with(files: &MemFiles, options: &Options) -> Result<(Engine, Report)
 
 pub fn record(body: &str) -> NewRecord {
     let size = body.len() as u64;
-    NewRecord { timestamp: Some(1000 + size), size, body: Bytes::copy_from_slice(body.as_bytes()) }
+    NewRecord {
+        timestamp: Some(1000 + size),
+        size,
+        body: Bytes::copy_from_slice(body.as_bytes()),
+    }
 }
 
 pub struct Channels {
@@ -48,7 +57,11 @@ pub fn define(engine: &Engine) -> Channels {
 }
 
 pub fn append(engine: &Engine, channel: ChannelId, body: &str) -> u64 {
-    let op = Operation::Append { channel, record: record(body), max_bytes: None };
+    let op = Operation::Append {
+        channel,
+        record: record(body),
+        max_bytes: None,
+    };
     engine.submit(op).wait().unwrap().offsets[0].unwrap()
 }
 
@@ -56,16 +69,33 @@ pub fn bodies(engine: &Engine, channel: ChannelId, from: u64) -> Vec<(u64, Strin
     let mut out = Vec::new();
     let mut at = from;
     loop {
-        let read = engine.read_from(channel, at, ReadLimit { records: 7, bytes: 100 }).unwrap();
-        let Some(last) = read.records.last() else { return out };
+        let read = engine
+            .read_from(
+                channel,
+                at,
+                ReadLimit {
+                    records: 7,
+                    bytes: 100,
+                },
+            )
+            .unwrap();
+        let Some(last) = read.records.last() else {
+            return out;
+        };
         at = last.offset + 1;
         out.extend(
-            read.records.iter().map(|r| (r.offset, String::from_utf8_lossy(&r.body).into_owned())),
+            read.records
+                .iter()
+                .map(|r| (r.offset, String::from_utf8_lossy(&r.body).into_owned())),
         );
     }
 }
 
 /// The segments' paths, oldest first.
 pub fn segments(files: &MemFiles) -> Vec<PathBuf> {
-    files.paths().into_iter().filter(|p| p.extension().is_some_and(|e| e == "seg")).collect()
+    files
+        .paths()
+        .into_iter()
+        .filter(|p| p.extension().is_some_and(|e| e == "seg"))
+        .collect()
 }
