@@ -1,3 +1,7 @@
 //! The broker: synchronous state machines over a storage contract.
+//!
+//! Nothing here reads a clock, opens a socket or touches a file: `now` and a
+//! [`Store`](crate::storage::Store) are handed in.
 
+pub mod time;
 pub mod topic;
