@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 use proptest::prelude::*;
 
 use super::*;
+use crate::storage::ChannelKind;
 
 /// Two names that filters use, one that begins with `$`, the empty one, and one no filter uses:
 /// any filter drawn from the first four tells any two topics apart that these five can spell.
@@ -68,23 +69,23 @@ fn a_channel_filter() -> impl Strategy<Value = ChannelFilter> {
 }
 
 fn a_channel_list() -> impl Strategy<Value = Vec<RouteSource>> {
-    let channel_type = prop_oneof![
-        Just(ChannelType::Append),
-        Just(ChannelType::Latest),
-        Just(ChannelType::Queue)
+    let kind = prop_oneof![
+        Just(ChannelKind::Append),
+        Just(ChannelKind::Latest),
+        Just(ChannelKind::Queue)
     ];
-    let one = (channel_type, a_channel_filter());
+    let one = (kind, a_channel_filter());
     proptest::collection::vec(one, 0..8).prop_map(|list| {
         let mut by_filter = BTreeMap::new();
-        for (channel_type, filter) in list {
-            by_filter.insert(filter.as_written().to_owned(), (channel_type, filter));
+        for (kind, filter) in list {
+            by_filter.insert(filter.as_written().to_owned(), (kind, filter));
         }
         by_filter
             .into_values()
             .enumerate()
-            .map(|(index, (channel_type, filter))| RouteSource {
+            .map(|(index, (kind, filter))| RouteSource {
                 name: format!("c{index}"),
-                channel_type,
+                kind,
                 filter,
             })
             .collect()
@@ -166,9 +167,9 @@ proptest! {
             let touched = topics
                 .iter()
                 .any(|topic| filter.matches(topic) && channel.filters[0].matches(topic));
-            match channel.channel_type {
+            match channel.kind {
                 _ if !touched => {}
-                ChannelType::Queue => expected.crossed_queues.push(ChannelIndex(index)),
+                ChannelKind::Queue => expected.crossed_queues.push(ChannelIndex(index)),
                 _ => expected.channels.push(ChannelIndex(index)),
             }
         }
