@@ -120,7 +120,7 @@ fn duration(text: &str, min: u64, max: u64, sub_second: bool) -> Result<Parsed, 
     let shown = shorten(text);
     let duration = value::duration(text).map_err(|why| format!("is `{shown}`, which {why}"))?;
     let milliseconds = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-    if !sub_second && milliseconds % 1_000 != 0 {
+    if !sub_second && !milliseconds.is_multiple_of(1_000) {
         return Err(format!("is `{shown}`, which is no whole number of seconds"));
     }
     within(milliseconds, min, max, &shown)?;

@@ -118,6 +118,33 @@ fn channels_take_their_defaults_from_the_storage_section() {
 }
 
 #[test]
+fn what_an_operator_writes_without_quotes_is_taken() {
+    let text = with(&[
+        (
+            "#mqtt",
+            "mqtt: {listen: {tcp: {address: 0.0.0.0:1883}}, min_protocol_version: \"5\"}",
+        ),
+        (
+            "#channels",
+            "events: {type: append, filter: iot/+/events/#, storage: main, retention_bytes: 20GiB}\n\
+             iot:\n  type: latest\n  filter: iot/{a,b}/state # the current one\n",
+        ),
+    ]);
+    let config = load(&text).unwrap();
+    assert_eq!(config.broker.mqtt.min_protocol_version, ProtocolVersion::V5);
+    assert_eq!(config.channels[0].filter.as_written(), "iot/+/events/#");
+    assert_eq!(config.channels[1].filter.plain().len(), 2);
+}
+
+#[test]
+fn deep_nesting_is_a_finding() {
+    for nest in ["[", "- ", "{a: ", "? "] {
+        let text = nest.repeat(100_000);
+        assert!(lines(&text)[0].contains("not YAML"), "{nest}");
+    }
+}
+
+#[test]
 fn every_default_is_what_its_own_key_takes() {
     for (heading, section) in SECTIONS {
         for key in section.keys {

@@ -60,7 +60,7 @@ fn split_unit(text: &str) -> (&str, &str) {
 /// A size in its largest whole unit.
 pub(super) fn show_size(bytes: u64) -> String {
     for (factor, unit) in [(GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")] {
-        if bytes > 0 && bytes % factor == 0 {
+        if bytes > 0 && bytes.is_multiple_of(factor) {
             return format!("{}{unit}", bytes / factor);
         }
     }
@@ -76,7 +76,7 @@ pub(super) fn show_duration(duration: Duration) -> String {
         (60_000, "m"),
         (1_000, "s"),
     ] {
-        if milliseconds > 0 && milliseconds % factor == 0 {
+        if milliseconds > 0 && milliseconds.is_multiple_of(factor) {
             return format!("{}{unit}", milliseconds / factor);
         }
     }
