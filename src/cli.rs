@@ -25,10 +25,13 @@ pub const FAILURE: u8 = 1;
 /// The command line or the configuration is not valid.
 pub const INVALID: u8 = 2;
 
+const COMMANDS: [&str; 3] = ["config", "check_config", "route"];
+const NOT_ROUTE: [&str; 2] = ["config", "check_config"];
+
 /// An MQTT broker that never acknowledges a promise it cannot keep.
 #[derive(Debug, Parser)]
 #[command(name = "saguin", version, about, long_about = None)]
-#[command(group = ArgGroup::new("command").required(true).args(["config", "check_config", "route"]))]
+#[command(group = ArgGroup::new("command").required(true).args(COMMANDS))]
 struct Arguments {
     /// Run the broker with this configuration file
     #[arg(long, value_name = "FILE")]
@@ -47,11 +50,11 @@ struct Arguments {
     route: Option<PathBuf>,
 
     /// With --route: the topic or filter; without it, standard input has one on each line
-    #[arg(value_name = "TOPIC|FILTER", requires = "route", conflicts_with_all = ["config", "check_config"])]
+    #[arg(value_name = "TOPIC|FILTER", requires = "route", conflicts_with_all = NOT_ROUTE)]
     subject: Option<String>,
 
     /// With --route: one JSON object on each line instead of columns
-    #[arg(long, requires = "route", conflicts_with_all = ["config", "check_config"])]
+    #[arg(long, requires = "route", conflicts_with_all = NOT_ROUTE)]
     json: bool,
 
     /// How the broker writes its log

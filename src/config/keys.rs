@@ -84,9 +84,9 @@ const GIB: u64 = 1024 * MIB;
 const SECOND: u64 = 1_000;
 const DAY: u64 = 86_400 * SECOND;
 /// A hundred years: longer than any of this is meant to run, and far from any overflow.
-const LONGEST: u64 = 36_500 * DAY;
+pub(super) const LONGEST: u64 = 36_500 * DAY;
 /// An exbibyte: past any disk this is meant for, and far from any overflow.
-const LARGEST: u64 = 1 << 60;
+pub(super) const LARGEST: u64 = 1 << 60;
 /// MQTT can spell no packet that is larger by more than a few bytes.
 const LARGEST_PACKET: u64 = 256 * MIB;
 /// The longest MQTT string, bytes.

@@ -13,6 +13,7 @@ mod output;
 mod parse;
 mod read_broker;
 mod read_channels;
+mod read_storage;
 mod value;
 mod walk;
 mod yaml;

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Component, Path};
 use std::time::Duration;
 
-use super::keys::Kind;
+use super::keys::{Kind, LARGEST, LONGEST};
 use super::value;
 use super::yaml;
 use crate::broker::topic::ChannelFilter;
@@ -210,18 +210,16 @@ pub(super) fn takes(kind: &Kind) -> String {
             words.join(" or ")
         }
         Kind::Whole { min, max } => format!("a whole number from {min} to {max}"),
-        Kind::Size { min, max, none } => format!(
-            "a size from {} to {}{}",
-            value::show_size(*min),
-            value::show_size(*max),
-            or_none(none)
-        ),
-        Kind::Duration { min, max, none, .. } => format!(
-            "a duration from {} to {}{}",
-            value::show_duration(Duration::from_millis(*min)),
-            value::show_duration(Duration::from_millis(*max)),
-            or_none(none)
-        ),
+        Kind::Size { min, max, none } => {
+            let (least, most) = (value::show_size(*min), value::show_size(*max));
+            let range = range(least, most, *max == LARGEST);
+            format!("a size {range}{}", or_none(none))
+        }
+        Kind::Duration { min, max, none, .. } => {
+            let show = |ms: &u64| value::show_duration(Duration::from_millis(*ms));
+            let range = range(show(min), show(max), *max == LONGEST);
+            format!("a duration {range}{}", or_none(none))
+        }
         Kind::Path => "an absolute path, without `..`".to_owned(),
         Kind::Address => "an IP address and a port, as `127.0.0.1:1883`".to_owned(),
         Kind::Filter { braces: true } => {
@@ -231,6 +229,15 @@ pub(super) fn takes(kind: &Kind) -> String {
         Kind::Name => format!("a name of {NAME_RULE}"),
         Kind::Section => "a mapping".to_owned(),
         Kind::NotYet | Kind::Refused(_) => "nothing".to_owned(),
+    }
+}
+
+/// A bound that is only there to keep arithmetic whole is not worth a reader's time.
+fn range(least: String, most: String, beyond_use: bool) -> String {
+    if beyond_use {
+        format!("of {least} or more")
+    } else {
+        format!("from {least} to {most}")
     }
 }
 

@@ -8,7 +8,8 @@ use super::model::{
     AppendSettings, Backoff, Channel, ChannelSettings, LatestSettings, QueueSettings, Retry, Start,
 };
 use super::parse::{NAME_RULE, check_name, shorten};
-use super::read_broker::{Known, absent_section, check_provider};
+use super::read_broker::{Known, absent_section};
+use super::read_storage::check_provider;
 use super::value::show_duration;
 use super::walk::{Fields, entries_of, join, read_section};
 use super::yaml::{Entry, Node, Value};
@@ -333,7 +334,8 @@ fn check_same_filters(claims: &[Claim], findings: &mut Vec<Finding>) {
                 Some((other, at)) => findings.push(Finding::new(
                     claim.at,
                     format!(
-                        "the channels `{other}` (line {}) and `{name}` both carry the filter `{filter}`",
+                        "the channels `{other}` (line {}) and `{name}` both carry the filter \
+                         `{filter}`",
                         at.line
                     ),
                     "give each a filter of its own",
