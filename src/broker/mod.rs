@@ -4,3 +4,4 @@
 //! [`Store`](crate::storage::Store) are handed in.
 
 pub mod time;
+pub mod topic;
