@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::packet::{PacketType, Role};
+
 macro_rules! reason_codes {
     ($($(#[$doc:meta])* $name:ident = $code:literal, $text:literal;)*) => {
         /// An MQTT 5 reason code. One number has one name, whatever packet it rides on.
@@ -135,6 +137,49 @@ impl ReasonCode {
     #[must_use]
     pub fn is_refusal(self) -> bool {
         self.code() >= 0x80
+    }
+
+    /// Whether a packet of this kind, sent by this side, may carry the code (MQTT-3.2.2-8,
+    /// MQTT-3.4.2-1, MQTT-3.9.3-2, MQTT-3.14.2-1 and their kin).
+    #[must_use]
+    pub fn is_allowed_in(self, packet: PacketType, sender: Role) -> bool {
+        let code = self.code();
+        match packet {
+            PacketType::ConnAck => {
+                sender == Role::Server
+                    && matches!(code, 0x00 | 0x80..=0x8A | 0x8C | 0x90 | 0x95 | 0x97
+                        | 0x99..=0x9D | 0x9F)
+            }
+            PacketType::PubAck | PacketType::PubRec => {
+                matches!(
+                    code,
+                    0x00 | 0x10 | 0x80 | 0x83 | 0x87 | 0x90 | 0x91 | 0x97 | 0x99
+                )
+            }
+            PacketType::PubRel | PacketType::PubComp => matches!(code, 0x00 | 0x92),
+            PacketType::SubAck => {
+                sender == Role::Server
+                    && matches!(
+                        code,
+                        0x00..=0x02 | 0x80 | 0x83 | 0x87 | 0x8F | 0x91 | 0x97 | 0x9E | 0xA1 | 0xA2
+                    )
+            }
+            PacketType::UnsubAck => {
+                sender == Role::Server
+                    && matches!(code, 0x00 | 0x11 | 0x80 | 0x83 | 0x87 | 0x8F | 0x91)
+            }
+            PacketType::Disconnect => match code {
+                0x00 | 0x80..=0x83 | 0x90 | 0x93..=0x99 => true,
+                0x04 => sender == Role::Client,
+                0x87 | 0x89 | 0x8B..=0x8F | 0x9A..=0xA2 => sender == Role::Server,
+                _ => false,
+            },
+            PacketType::Auth => match sender {
+                Role::Client => matches!(code, 0x18 | 0x19),
+                Role::Server => matches!(code, 0x00 | 0x18),
+            },
+            _ => false,
+        }
     }
 
     /// What an MQTT 3.1.1 CONNACK says in place of this reason, or `None` where the connection is

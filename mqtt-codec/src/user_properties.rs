@@ -7,10 +7,8 @@ use std::fmt;
 
 use bytes::{BufMut, Bytes, BytesMut};
 
+use crate::property::Property;
 use crate::text::{Text, TextError};
-
-/// The property identifier in front of each pair.
-pub(crate) const USER_PROPERTY: u8 = 0x26;
 
 /// Bytes of a pair that are neither key nor value: the identifier and two lengths.
 const PAIR_OVERHEAD: usize = 5;
@@ -188,7 +186,7 @@ impl UserPropertiesBuilder {
         Text::check(key.as_bytes())?;
         Text::check(value.as_bytes())?;
         self.wire.reserve(PAIR_OVERHEAD + key.len() + value.len());
-        self.wire.put_u8(USER_PROPERTY);
+        self.wire.put_u8(Property::User as u8);
         for text in [key, value] {
             // The check above bounds both to 16 bits.
             self.wire.put_u16(text.len() as u16);
