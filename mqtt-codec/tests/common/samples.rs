@@ -1,4 +1,5 @@
 //! Legal frames of every packet, as rich as they get.
+#![allow(dead_code, clippy::unwrap_used)]
 
 use bytes::Bytes;
 use saguin_mqtt_codec::*;
