@@ -3,4 +3,7 @@
 //! Nothing here reads a clock, opens a socket or touches a file: `now` and a
 //! [`Store`](crate::storage::Store) are handed in.
 
+pub mod consumer;
+pub mod delivery;
+pub mod queue;
 pub mod time;
