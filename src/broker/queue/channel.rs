@@ -506,3 +506,7 @@ impl Inner {
         Some(next)
     }
 }
+
+#[cfg(test)]
+#[path = "channel_tests.rs"]
+mod tests;

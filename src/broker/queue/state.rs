@@ -729,9 +729,15 @@ impl QueueState {
             return None;
         };
         self.moving -= 1;
-        let not_before = now.since_start.saturating_add(self.pause);
-        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
-        self.moves_paused_until = Some(not_before);
+        // Moves refused together are one refusal, and lengthen the pause once.
+        let not_before = match self.moves_paused_until {
+            Some(until) if now.since_start < until => until,
+            _ => now.since_start.saturating_add(self.pause),
+        };
+        if self.moves_paused_until != Some(not_before) {
+            self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+            self.moves_paused_until = Some(not_before);
+        }
         job.place = Place::Doomed { reason, not_before };
         self.doomed.insert((not_before, offset));
         if job.dirty {
@@ -986,3 +992,7 @@ impl Job {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "state_tests.rs"]
+mod tests;
