@@ -403,3 +403,6 @@ fn a_failed_store_is_told_to_the_worker_and_not_retried_hot() {
     assert!(worker.take().is_none());
     assert_eq!(scene.store.unresolved(QUEUE).len(), 1);
 }
+
+#[path = "channel_properties.rs"]
+mod properties;

@@ -359,7 +359,13 @@ fn a_job_whose_removal_was_not_stored_is_tried_again_after_a_pause() {
     queue.attempt_failed(1, at(0));
     assert_eq!(offer(&mut queue, at(0)), None);
     assert_eq!(queue.next_deadline(at(0)), Some(at(1).since_start));
-    assert!(queue.tick(at(1)).is_empty());
+    let retried = queue.tick(at(1));
+    assert!(matches!(
+        retried[..],
+        [Effect::StoreAttempt { attempts: 1, .. }]
+    ));
+    assert_eq!(offer(&mut queue, at(1)), None, "not before it is stored");
+    queue.attempt_stored(1, at(1));
     let again = offer(&mut queue, at(1)).unwrap();
     assert_eq!(again.attempt, 2);
     let retry = queue.answer(&offered.delivery, A, Verb::Ack, at(1));
