@@ -297,7 +297,11 @@ impl World {
     /// Whatever happened, every stored job ends in one place and all of them can be finished.
     fn finish(mut self) {
         self.scene.store.refuse_nothing();
+        self.scene.store.settle();
         for _ in 0..200 {
+            if self.scene.queue.counts().unresolved == 0 {
+                break;
+            }
             self.apply(&Event::Advance(61));
             self.scene.store.settle();
             for w in 0..self.workers.len() {
