@@ -7,3 +7,4 @@ pub mod consumer;
 pub mod delivery;
 pub mod queue;
 pub mod time;
+pub mod topic;
