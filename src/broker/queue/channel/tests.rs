@@ -77,7 +77,7 @@ impl Scene {
         let (reads, asks) = (Arc::clone(&seconds), Arc::clone(&alarm));
         let queue = QueueChannel::open(QueueSetup {
             name: "jobs".into(),
-            filter: "jobs/#".into(),
+            filter: TopicFilter::parse("jobs/#").unwrap(),
             channel: QUEUE,
             dead_letters: DEAD,
             settings,
@@ -404,5 +404,5 @@ fn a_failed_store_is_told_to_the_worker_and_not_retried_hot() {
     assert_eq!(scene.store.unresolved(QUEUE).len(), 1);
 }
 
-#[path = "channel_properties.rs"]
+#[path = "properties.rs"]
 mod properties;
