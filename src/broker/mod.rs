@@ -3,5 +3,8 @@
 //! Nothing here reads a clock, opens a socket or touches a file: `now` and a
 //! [`Store`](crate::storage::Store) are handed in.
 
+pub mod consumer;
+pub mod delivery;
+pub mod queue;
 pub mod time;
 pub mod topic;

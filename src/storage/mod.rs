@@ -12,6 +12,8 @@
 mod contract;
 pub mod log;
 mod message;
+#[cfg(test)]
+pub mod testing;
 
 pub use contract::{
     Batch, ChannelId, ChannelKind, Completion, Counters, Operation, ReadError, ReadLimit, Receipt,
