@@ -53,8 +53,8 @@ impl Reason {
 /// Something the store has to do, whose outcome is fed back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effect {
-    /// Store the attempts of a job; then [`QueueState::attempt_stored`] or
-    /// [`QueueState::attempt_failed`], once per effect.
+    /// Store the attempts of a job; then [`attempt_stored`](super::QueueState::attempt_stored) or
+    /// [`attempt_failed`](super::QueueState::attempt_failed), once per effect.
     StoreAttempt {
         /// The job.
         offset: u64,
@@ -63,13 +63,13 @@ pub enum Effect {
         /// First and latest, Unix milliseconds.
         attempted: (u64, u64),
     },
-    /// Remove a job that is done; then [`QueueState::resolved`] or [`QueueState::resolve_failed`].
+    /// Remove a job that is done; then [`resolved`](super::QueueState::resolved) or [`resolve_failed`](super::QueueState::resolve_failed).
     Resolve {
         /// The job.
         offset: u64,
     },
-    /// Move a job to the dead-letter channel; then [`QueueState::dead_lettered`] or
-    /// [`QueueState::dead_letter_failed`].
+    /// Move a job to the dead-letter channel; then [`dead_lettered`](super::QueueState::dead_lettered) or
+    /// [`dead_letter_failed`](super::QueueState::dead_letter_failed).
     DeadLetter {
         /// The job.
         offset: u64,
