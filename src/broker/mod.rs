@@ -3,4 +3,7 @@
 //! Nothing here reads a clock, opens a socket or touches a file: `now` and a
 //! [`Store`](crate::storage::Store) are handed in.
 
+pub mod counters;
+pub mod reason;
+pub mod subscriptions;
 pub mod time;
