@@ -5,5 +5,4 @@
 
 pub mod counters;
 pub mod reason;
-pub mod subscriptions;
 pub mod time;
