@@ -6,3 +6,4 @@
 pub mod counters;
 pub mod reason;
 pub mod time;
+pub mod topic;
