@@ -4,6 +4,8 @@
 //! [`Store`](crate::storage::Store) are handed in.
 
 pub mod counters;
+pub mod packet;
 pub mod reason;
+pub mod settings;
 pub mod time;
 pub mod topic;
