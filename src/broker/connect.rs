@@ -140,6 +140,8 @@ struct Plan {
     session: Arc<Session>,
     /// The session it had, live or away, where that is another one.
     replaced: Option<Arc<Session>>,
+    /// Whether the client goes on with the session it had.
+    resumes: bool,
     /// Whether the store was asked to change anything.
     wrote: bool,
 }
@@ -280,7 +282,7 @@ impl Claim {
                     }
                 }
                 Step::Ready(plan) => {
-                    let session_present = plan.is_resume();
+                    let session_present = plan.resumes;
                     self.step = Step::Ready(plan);
                     return Poll::Ready(Ok(self.connack(session_present)));
                 }
@@ -324,6 +326,7 @@ impl Claim {
             (Some(session), _) => Plan {
                 session,
                 replaced: None,
+                resumes: true,
                 wrote: !batch.operations.is_empty(),
             },
             (None, replaced) => {
@@ -339,6 +342,7 @@ impl Claim {
                 Plan {
                     session,
                     replaced,
+                    resumes: false,
                     wrote: !batch.operations.is_empty(),
                 }
             }
@@ -412,19 +416,23 @@ impl Claim {
             let mut state = session.lock();
             state.claimed = false;
             state.attach(link, self.expiry_seconds, self.connect.will.take());
+            if plan.resumes {
+                state.stored |= plan.wrote;
+                self.broker.resume_readers(&mut state);
+            }
         }
-        if plan.replaced.is_some() || !plan.is_resume() {
+        if !plan.resumes {
             lock(&self.broker.registry).insert(session.clone());
         }
         let connection = Connection::new(self.broker.clone(), session, self.number, handle);
         self.broker.finish_detached(before, now);
-        connection.rejoin_queues(now);
+        connection.rejoin_queues();
         Some(connection)
     }
 
     /// Undoes a plan that was not carried out.
     fn give_back(&self, plan: Plan) {
-        let old = match (&plan.replaced, plan.is_resume()) {
+        let old = match (&plan.replaced, plan.resumes) {
             (Some(replaced), _) => Some(replaced.clone()),
             (None, true) => Some(plan.session.clone()),
             (None, false) => None,
@@ -469,14 +477,6 @@ impl Drop for Claim {
         if let Some(wake) = next {
             wake();
         }
-    }
-}
-
-impl Plan {
-    /// Whether the client goes on with the session it had. A session begun by this claim is known
-    /// to nobody yet, so nobody has marked it claimed.
-    fn is_resume(&self) -> bool {
-        self.replaced.is_none() && self.session.lock().claimed
     }
 }
 

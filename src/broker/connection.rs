@@ -10,7 +10,8 @@ use super::counters::{Refused, bump};
 use super::packet::{Outgoing, Protocol, Publish};
 use super::publish::Publisher;
 use super::reason::{Reason, Refusal};
-use super::session::Session;
+use super::deliver::{Reads, Turn};
+use super::session::{Session, State};
 use super::session::acks::Outcome;
 use super::time::Now;
 use super::{Broker, lock};
@@ -27,8 +28,11 @@ pub enum Flow {
 }
 
 /// What the writer does after it has written what it was given.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub enum Taken {
+    /// Has these reads made ([`Connection::read`]), where blocking for a moment does no harm, and
+    /// asks again.
+    Read(Reads),
     /// There may be more: asks again.
     More,
     /// Waits for its wake-up.
@@ -99,7 +103,8 @@ impl LinkHandle {
     }
 }
 
-/// A connection that owns, or owned, a session.
+/// A connection that owns, or owned, a session. A clone is the same connection.
+#[derive(Clone)]
 pub struct Connection {
     pub(crate) broker: Arc<Broker>,
     pub(crate) session: Arc<Session>,
@@ -220,39 +225,34 @@ impl Connection {
     /// counts as sent: it is handed to the socket right after.
     pub fn take(&self, budget: usize, out: &mut Vec<Outgoing>, now: Now) -> Taken {
         let ending = self.handle.ending();
-        let mut budget = Budget { left: budget };
-        let mut unsent = Vec::new();
+        let mut turn = Turn::new(budget, out, now);
         let taken = {
             let mut state = self.session.lock();
             let owned = state.owned_by(self.number).is_some();
             if owned {
-                self.take_replies(&mut state, &mut budget, out);
+                self.take_replies(&mut state, &mut turn);
             }
             match ending {
-                Some(ending) if budget.is_spent() && owned => {
-                    // What was answered goes out before the goodbye.
-                    let _ = ending;
-                    Taken::More
-                }
+                // What was answered goes out before the goodbye.
+                Some(_) if owned && turn.budget.is_spent() => Taken::More,
                 Some(Ending::Told(refusal)) => {
-                    out.push(Outgoing::Disconnect(refusal));
+                    turn.out.push(Outgoing::Disconnect(refusal));
                     Taken::Close
                 }
                 Some(Ending::Quiet) => Taken::Close,
                 None if !owned => Taken::Close,
-                None => self.take_deliveries(&mut state, &mut budget, out, &mut unsent, now),
+                // An answer just taken ends it.
+                None if self.handle.is_closing() => Taken::More,
+                None => self.take_deliveries(&mut state, &mut turn),
             }
         };
-        self.return_unsent(unsent, now);
+        let unsent = turn.unsent;
+        self.return_unsent(unsent);
         taken
     }
 
-    fn take_replies(
-        &self,
-        state: &mut super::session::State,
-        budget: &mut Budget,
-        out: &mut Vec<Outgoing>,
-    ) {
+    fn take_replies(&self, state: &mut State, turn: &mut Turn<'_>) {
+        let budget = &mut turn.budget;
         let Some(link) = state.link.as_mut() else {
             return;
         };
@@ -261,7 +261,7 @@ impl Connection {
             && let Some(reply) = link.take_reply()
         {
             budget.spend(64);
-            out.push(reply);
+            turn.out.push(reply);
         }
         while !budget.is_spent()
             && let Some((packet_id, outcome)) = link.acks.pop()
@@ -277,7 +277,7 @@ impl Connection {
                 }
                 Err(refusal) => (refusal.reason, link.problem_text(&refusal.text)),
             };
-            out.push(Outgoing::Puback {
+            turn.out.push(Outgoing::Puback {
                 packet_id,
                 reason,
                 text,
@@ -309,6 +309,14 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
+    pub fn new(bytes: usize) -> Self {
+        Budget { left: bytes }
+    }
+
+    pub fn left(&self) -> usize {
+        self.left
+    }
+
     pub fn spend(&mut self, bytes: usize) {
         self.left = self.left.saturating_sub(bytes);
     }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use bytes::Bytes;
 
 use super::broadcast::BroadcastDelivery;
+use crate::broker::consumer::Era;
 use crate::broker::queue::DeliveryId;
 use crate::broker::topic::ChannelIndex;
 
@@ -12,12 +13,17 @@ use crate::broker::topic::ChannelIndex;
 #[derive(Clone, Debug)]
 pub(crate) enum Held {
     /// A record of an append channel, read again where it has to be sent again.
-    Append { channel: ChannelIndex, offset: u64 },
+    Append {
+        channel: ChannelIndex,
+        offset: u64,
+        era: Era,
+    },
     /// A value of a latest channel.
     Latest {
         channel: ChannelIndex,
         topic: Bytes,
         offset: u64,
+        era: Era,
     },
     /// A broadcast message.
     Broadcast(BroadcastDelivery),
@@ -156,6 +162,7 @@ mod tests {
         Held::Append {
             channel: ChannelIndex(0),
             offset,
+            era: Era::default(),
         }
     }
 

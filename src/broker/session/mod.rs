@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use crate::storage::{ChannelId, Operation, Space};
+use crate::storage::{ChannelId, Operation, Record, Space};
 
 use self::acks::AckQueue;
 use self::broadcast::BroadcastQueue;
@@ -62,6 +62,8 @@ pub(crate) struct State {
     pub stored: bool,
     /// Session Expiry Interval in force, seconds; 0 ends with the connection.
     pub expiry_seconds: u32,
+    /// When the last connection ended, Unix milliseconds.
+    pub away_since_unix_ms: Option<u64>,
     /// When an away session ends.
     pub expires_at: Option<Duration>,
     /// The connection that owns it; `None` while away.
@@ -74,8 +76,15 @@ pub(crate) struct State {
     pub last_reader: ChannelIndex,
     /// Queues it works on while connected.
     pub queues: BTreeSet<ChannelIndex>,
-    pub offers: VecDeque<JobOffer>,
+    /// Jobs offered and not yet sent.
+    pub offers: VecDeque<(ChannelIndex, JobOffer)>,
+    /// Places in the window set aside for offers on their way.
+    pub reserved: usize,
+    /// Queues that found no room in the window and are told when there is some.
+    pub refused_queues: BTreeSet<ChannelIndex>,
     pub inflight: InFlight,
+    /// The record read for the next delivery to be sent again; `None` inside where it is gone.
+    pub resend_read: Option<(u16, Option<Record>)>,
     pub broadcast: BroadcastQueue,
     /// SUBSCRIBEs whose record is on its way to the store: nothing they earn goes out before
     /// their SUBACK.
@@ -87,6 +96,8 @@ pub(crate) struct State {
     pub dirty_positions: BTreeSet<ChannelIndex>,
     /// Channels the store may hold a position of this session for.
     pub stored_positions: BTreeSet<ChannelId>,
+    /// It is on the list of sessions whose positions are to be stored.
+    pub position_listed: bool,
 }
 
 /// A subscription as granted.
@@ -98,7 +109,10 @@ pub(crate) struct Subscription {
     pub no_local: bool,
     pub retain_as_published: bool,
     pub identifier: Option<u32>,
-    /// Per channel: the first offset that is this subscription's to see.
+    /// The append and latest channels the filter reaches.
+    pub reaches: Vec<ChannelIndex>,
+    /// The first offset of a channel that is this subscription's to see, where it is not the
+    /// reader's own place.
     pub from: BTreeMap<ChannelIndex, u64>,
 }
 
@@ -109,8 +123,6 @@ pub(crate) enum Form {
     Plain(TopicFilter),
     /// `$saguin/queue/<queue>`.
     Queue(ChannelIndex),
-    /// `$saguin/consumer/<channel>/seek/reply`.
-    SeekReply,
 }
 
 /// The connection that owns a session.
@@ -196,6 +208,7 @@ impl Session {
                 claimed: false,
                 stored: false,
                 expiry_seconds: 0,
+                away_since_unix_ms: None,
                 expires_at: None,
                 link: None,
                 subscriptions: BTreeMap::new(),
@@ -204,13 +217,17 @@ impl Session {
                 last_reader: ChannelIndex(0),
                 queues: BTreeSet::new(),
                 offers: VecDeque::new(),
+                reserved: 0,
+                refused_queues: BTreeSet::new(),
                 inflight: InFlight::default(),
+                resend_read: None,
                 broadcast: BroadcastQueue::default(),
                 pending_grants: 0,
                 will: None,
                 will_due: None,
                 dirty_positions: BTreeSet::new(),
                 stored_positions: BTreeSet::new(),
+                position_listed: false,
             }),
         })
     }
@@ -240,6 +257,14 @@ impl Session {
                 no_local: subscription.no_local,
                 retain_as_published: subscription.retain_as_published,
                 identifier: subscription.identifier,
+                from: subscription
+                    .from
+                    .iter()
+                    .filter_map(|(index, offset)| {
+                        let reader = state.readers.get(index)?;
+                        Some((reader.id().0, *offset))
+                    })
+                    .collect(),
             })
             .collect();
         let record = SessionRecord::new(expiry_seconds, away_since_unix_ms, subscriptions);
@@ -262,7 +287,7 @@ impl Session {
         })
     }
 
-    fn put_position(&self, channel: ChannelId, position: u64) -> Operation {
+    pub fn put_position(&self, channel: ChannelId, position: u64) -> Operation {
         Operation::Put {
             space: Space::Positions,
             key: Space::position_key(channel, self.client_id.as_bytes()),
@@ -323,7 +348,11 @@ impl Session {
         }
         let mut operations = Vec::new();
         // It was stored before, so it can be written down.
-        operations.extend(self.put_record(state, state.expiry_seconds, None));
+        operations.extend(self.put_record(
+            state,
+            state.expiry_seconds,
+            state.away_since_unix_ms,
+        ));
         for reader in state.readers.values() {
             if let Some((channel, position)) = reader.stored_position() {
                 operations.push(self.put_position(channel, position));
@@ -343,12 +372,10 @@ impl State {
     pub fn attach(&mut self, link: Link, expiry_seconds: u32, will: Option<Will>) {
         self.link = Some(link);
         self.expiry_seconds = expiry_seconds;
+        self.away_since_unix_ms = None;
         self.expires_at = None;
         self.will = will;
         self.will_due = None;
-        for reader in self.readers.values_mut() {
-            reader.wake();
-        }
     }
 
     pub fn wake_writer(&self) {
@@ -368,7 +395,7 @@ impl State {
         self.link.as_ref().map_or(0, |link| {
             self.inflight
                 .window(link.receive_maximum)
-                .saturating_sub(self.offers.len())
+                .saturating_sub(self.offers.len() + self.reserved)
         })
     }
 }

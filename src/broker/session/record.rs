@@ -3,6 +3,8 @@
 //! One JSON object per client id: small, written seldom, and legible to whoever inspects a data
 //! directory. Positions are not in it; they move far more often and have their own keys.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +34,8 @@ pub(crate) struct SubscriptionRecord {
     pub no_local: bool,
     pub retain_as_published: bool,
     pub identifier: Option<u32>,
+    /// By channel id: the first offset that is this subscription's to see.
+    pub from: BTreeMap<u32, u64>,
 }
 
 impl SessionRecord {
@@ -86,6 +90,7 @@ mod tests {
                 no_local: true,
                 retain_as_published: false,
                 identifier: Some(5),
+                from: BTreeMap::from([(3, 17)]),
             }],
         )
     }
