@@ -117,6 +117,7 @@ impl Broker {
         now: Now,
     ) -> Detached {
         let link = state.link.take();
+        self.schedule.session_not_due(session, state);
         let mut detached = Detached {
             session: session.clone(),
             worker: link.as_ref().map(|link| link.number),
@@ -156,7 +157,7 @@ impl Broker {
                 state.away_since_unix_ms = Some(now.unix_ms);
                 state.expires_at = Some(expires_at);
                 let first = state.will_due.map_or(expires_at, |due| due.min(expires_at));
-                self.schedule.session_at(session.clone(), first);
+                self.schedule.session_at(session, state, first);
                 if !state.claimed {
                     detached.writes = session.put_moved_positions(state);
                     let record =
@@ -184,11 +185,12 @@ impl Broker {
     pub(crate) fn session_due(self: &Arc<Self>, session: &Arc<Session>, now: Now) {
         let detached = {
             let mut state = session.lock();
+            self.schedule.session_not_due(session, &mut state);
             if state.ended || state.claimed || state.link.is_some() {
                 if state.claimed {
                     // Judged again if that CONNECT comes to nothing.
-                    self.schedule
-                        .session_at(session.clone(), Broker::after_seconds(now, 1));
+                    let later = Broker::after_seconds(now, 1);
+                    self.schedule.session_at(session, &mut state, later);
                 }
                 return;
             }
@@ -201,7 +203,7 @@ impl Broker {
                     will = state.will.take();
                 }
                 if let Some(at) = state.will_due.or(state.expires_at) {
-                    self.schedule.session_at(session.clone(), at);
+                    self.schedule.session_at(session, &mut state, at);
                 }
                 Detached {
                     session: session.clone(),

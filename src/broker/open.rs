@@ -194,7 +194,7 @@ impl Broker {
                 state.expires_at = Some(now.since_start);
             }
             let at = state.expires_at.unwrap_or(now.since_start);
-            self.schedule.session_at(session.clone(), at);
+            self.schedule.session_at(&session, &mut state, at);
         }
         if let Some((filter, why)) = refused {
             tracing::warn!(client = client_id, filter, why, "a stored subscription is refused now; the session ends");
@@ -271,6 +271,11 @@ impl Broker {
             };
             if channel.kind == ChannelType::Latest {
                 let head = channel.store.counters(channel.id).next;
+                // Those at QoS 0 are sent everything at every resume, this one included.
+                let subscriptions = subscriptions
+                    .into_iter()
+                    .filter(|subscription| subscription.qos > 0)
+                    .collect();
                 // The first pass of a reader always has room.
                 let _ = reader.begin_pass(head, false, subscriptions);
             }

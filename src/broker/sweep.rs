@@ -8,12 +8,12 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::storage::{Batch, Operation, ReadLimit};
+use crate::storage::{Batch, Operation, ReadLimit, Space};
 
 use super::channel::Channel;
 use super::connection::Connection;
 use super::queue::moved_at;
-use super::session::Session;
+use super::session::{Session, State};
 use super::time::Now;
 use super::topic::{ChannelIndex, ChannelType};
 use super::{Broker, Wake, lock};
@@ -74,9 +74,20 @@ impl Schedule {
         (self.wake)();
     }
 
-    pub fn session_at(&self, session: Arc<Session>, at: Duration) {
-        lock(&self.sessions).insert((at, session.key), session);
+    /// Something of an away session is due at `at`. A session has one entry here at most, however
+    /// often it comes and goes.
+    pub fn session_at(&self, session: &Arc<Session>, state: &mut State, at: Duration) {
+        self.session_not_due(session, state);
+        state.scheduled = Some(at);
+        lock(&self.sessions).insert((at, session.key), session.clone());
         (self.wake)();
+    }
+
+    /// Its client is back, or it has ended.
+    pub fn session_not_due(&self, session: &Session, state: &mut State) {
+        if let Some(at) = state.scheduled.take() {
+            lock(&self.sessions).remove(&(at, session.key));
+        }
     }
 
     /// How a queue asks to be called back.
@@ -414,9 +425,13 @@ impl Broker {
         for session in sessions {
             self.store_positions_of(&session);
         }
-        // Batches are stored in order, so an empty last one follows them all.
+        // Batches are stored in order, so this one, which deletes nothing, follows them all.
+        let last = Operation::Delete {
+            space: Space::Sessions,
+            key: bytes::Bytes::new(),
+        };
         self.session_store
-            .submit(Batch::default(), Box::new(move |_| done()));
+            .submit(last.into(), Box::new(move |_| done()));
     }
 
     /// How many sessions are held, and how many connections own one.

@@ -66,6 +66,8 @@ pub(crate) struct State {
     pub away_since_unix_ms: Option<u64>,
     /// When an away session ends.
     pub expires_at: Option<Duration>,
+    /// Its entry in the schedule.
+    pub scheduled: Option<Duration>,
     /// The connection that owns it; `None` while away.
     pub link: Option<Link>,
     pub subscriptions: BTreeMap<Arc<str>, Arc<Subscription>>,
@@ -210,6 +212,7 @@ impl Session {
                 expiry_seconds: 0,
                 away_since_unix_ms: None,
                 expires_at: None,
+                scheduled: None,
                 link: None,
                 subscriptions: BTreeMap::new(),
                 matching: SubscriptionTrie::new(),
