@@ -1,6 +1,7 @@
 //! Sagüin: an MQTT broker that never acknowledges a promise it cannot keep.
 
 pub mod broker;
+pub mod cli;
 pub mod config;
 pub mod mqtt;
 pub mod storage;

@@ -23,7 +23,7 @@ pub use filter::{FilterError, Level, MAX_FILTER_BYTES, TopicFilter, TopicLimits,
 pub use relation::{lies_inside, touches};
 pub use reserved::{PublishTopic, SubscribeFilter, TopicRefusal};
 pub use routes::{
-    ChannelIndex, ChannelType, Reach, Route, RouteChannel, RouteConflict, RouteSource, Routes,
+    ChannelIndex, Reach, Route, RouteChannel, RouteConflict, RouteSource, Routes, type_name,
 };
 pub use trie::SubscriptionTrie;
 

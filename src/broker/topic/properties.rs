@@ -6,6 +6,7 @@ use std::sync::LazyLock;
 use proptest::prelude::*;
 
 use super::*;
+use crate::storage::ChannelKind;
 
 /// Two names that filters use, one that begins with `$`, the empty one, and one no filter uses:
 /// any filter drawn from the first four tells any two topics apart that these five can spell.
@@ -30,6 +31,23 @@ fn spell_universe() -> Vec<String> {
             .collect();
     }
     topics
+}
+
+/// The universe, and each topic of it with one `z` turned into the level of dead letters.
+fn with_dead_letters() -> &'static [String] {
+    static TOPICS: LazyLock<Vec<String>> = LazyLock::new(|| {
+        let turned = universe().iter().flat_map(|topic| {
+            let levels: Vec<&str> = topic.split('/').collect();
+            let places: Vec<usize> = (0..levels.len()).filter(|at| levels[*at] == "z").collect();
+            places.into_iter().map(move |at| {
+                let mut levels = levels.clone();
+                levels[at] = DEAD_LETTER_LEVEL;
+                levels.join("/")
+            })
+        });
+        universe().iter().cloned().chain(turned).collect()
+    });
+    &TOPICS
 }
 
 /// MQTT's matching rules, said again in the plainest way.
@@ -68,23 +86,23 @@ fn a_channel_filter() -> impl Strategy<Value = ChannelFilter> {
 }
 
 fn a_channel_list() -> impl Strategy<Value = Vec<RouteSource>> {
-    let channel_type = prop_oneof![
-        Just(ChannelType::Append),
-        Just(ChannelType::Latest),
-        Just(ChannelType::Queue)
+    let kind = prop_oneof![
+        Just(ChannelKind::Append),
+        Just(ChannelKind::Latest),
+        Just(ChannelKind::Queue)
     ];
-    let one = (channel_type, a_channel_filter());
+    let one = (kind, a_channel_filter());
     proptest::collection::vec(one, 0..8).prop_map(|list| {
         let mut by_filter = BTreeMap::new();
-        for (channel_type, filter) in list {
-            by_filter.insert(filter.as_written().to_owned(), (channel_type, filter));
+        for (kind, filter) in list {
+            by_filter.insert(filter.as_written().to_owned(), (kind, filter));
         }
         by_filter
             .into_values()
             .enumerate()
-            .map(|(index, (channel_type, filter))| RouteSource {
+            .map(|(index, (kind, filter))| RouteSource {
                 name: format!("c{index}"),
-                channel_type,
+                kind,
                 filter,
             })
             .collect()
@@ -149,37 +167,35 @@ proptest! {
     #[test]
     fn a_subscriber_reaches_what_it_touches(list in a_channel_list(), filter in a_filter()) {
         let routes = Routes::compile(&list).unwrap();
-        let topics: Vec<String> = {
-            let dead = universe();
-            let letters = list.iter().flat_map(|source| {
-                let queue = &source.filter.plain()[0];
-                dead.iter()
-                    .filter(|topic| queue.matches(topic))
-                    .map(|topic| dead_letter_topic(queue, topic))
-                    .collect::<Vec<_>>()
-            });
-            let letters: Vec<String> = letters.collect();
-            dead.iter().cloned().chain(letters).collect()
-        };
+        let topics = with_dead_letters();
         let mut expected = Reach::default();
         for (index, channel) in routes.channels().iter().enumerate() {
             let touched = topics
                 .iter()
                 .any(|topic| filter.matches(topic) && channel.filters[0].matches(topic));
-            match channel.channel_type {
+            match channel.kind {
                 _ if !touched => {}
-                ChannelType::Queue => expected.crossed_queues.push(ChannelIndex(index)),
+                ChannelKind::Queue => expected.crossed_queues.push(ChannelIndex(index)),
                 _ => expected.channels.push(ChannelIndex(index)),
             }
         }
         let reach = routes.reach(&filter);
         prop_assert_eq!(&reach.channels, &expected.channels);
         prop_assert_eq!(&reach.crossed_queues, &expected.crossed_queues);
-        if let Some(queue) = reach.inside_queue {
-            // Nothing it matches is anyone's but a queue's or a more exact channel's.
-            prop_assert!(reach.crossed_queues.contains(&queue));
-            prop_assert!(lies_inside(&filter, &routes.channels()[queue.0].filters[0]));
-        }
+        // Of the filters that hold every topic of this one, the most exact says whose it is.
+        let holds = |own: &TopicFilter| {
+            topics.iter().all(|topic| !filter.matches(topic) || own.matches(topic))
+        };
+        let holder = routes
+            .channels()
+            .iter()
+            .enumerate()
+            .filter(|(_, channel)| holds(&channel.filters[0]))
+            .max_by(|(_, a), (_, b)| a.filters[0].exactness(&b.filters[0]));
+        let inside = holder
+            .filter(|(_, channel)| channel.kind == ChannelKind::Queue)
+            .map(|(index, _)| ChannelIndex(index));
+        prop_assert_eq!(reach.inside_queue, inside, "{}", filter);
     }
 
     #[test]

@@ -8,33 +8,15 @@ use super::dead_letter::{dead_letter_channel_name, dead_letter_filter};
 use super::filter::TopicFilter;
 use super::relation::{lies_inside, touches};
 use super::tree::LevelTree;
+use crate::storage::ChannelKind;
 
-/// What a channel delivers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ChannelType {
-    /// Every record, to everyone, in order.
-    Append,
-    /// The current value of each topic.
-    Latest,
-    /// Each record to one worker.
-    Queue,
-}
-
-impl ChannelType {
-    /// The word the configuration file and the command line use.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Append => "append",
-            Self::Latest => "latest",
-            Self::Queue => "queue",
-        }
-    }
-}
-
-impl fmt::Display for ChannelType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+/// The word the configuration file and the command line use for a channel's type.
+#[must_use]
+pub fn type_name(kind: ChannelKind) -> &'static str {
+    match kind {
+        ChannelKind::Append => "append",
+        ChannelKind::Latest => "latest",
+        ChannelKind::Queue => "queue",
     }
 }
 
@@ -44,7 +26,7 @@ pub struct RouteSource {
     /// Its name.
     pub name: String,
     /// Its type.
-    pub channel_type: ChannelType,
+    pub kind: ChannelKind,
     /// Its filter.
     pub filter: ChannelFilter,
 }
@@ -60,7 +42,7 @@ pub struct RouteChannel {
     /// Its name; `<queue>__dlq` for a dead-letter channel.
     pub name: String,
     /// Its type; a dead-letter channel is an append channel.
-    pub channel_type: ChannelType,
+    pub kind: ChannelKind,
     /// Its filter as written, or as derived.
     pub written_filter: String,
     /// The plain filters that stands for.
@@ -246,7 +228,7 @@ impl Routes {
                     holder = Some((index, own));
                 }
             }
-            if touched && channel.channel_type == ChannelType::Queue {
+            if touched && channel.kind == ChannelKind::Queue {
                 reach.crossed_queues.push(index);
             } else if touched {
                 reach.channels.push(index);
@@ -254,7 +236,7 @@ impl Routes {
         }
         reach.inside_queue = holder
             .map(|(index, _)| index)
-            .filter(|index| self.channels[index.0].channel_type == ChannelType::Queue);
+            .filter(|index| self.channels[index.0].kind == ChannelKind::Queue);
         reach
     }
 }
@@ -264,7 +246,7 @@ fn with_dead_letter_channels(sources: &[RouteSource]) -> Vec<RouteChannel> {
         .iter()
         .map(|source| RouteChannel {
             name: source.name.clone(),
-            channel_type: source.channel_type,
+            kind: source.kind,
             written_filter: source.filter.as_written().to_owned(),
             filters: source.filter.plain().to_vec(),
             dead_letters_of: None,
@@ -272,14 +254,14 @@ fn with_dead_letter_channels(sources: &[RouteSource]) -> Vec<RouteChannel> {
         })
         .collect();
     for index in 0..sources.len() {
-        if channels[index].channel_type != ChannelType::Queue {
+        if channels[index].kind != ChannelKind::Queue {
             continue;
         }
         let queue = &channels[index];
         let filters: Vec<TopicFilter> = queue.filters.iter().map(dead_letter_filter).collect();
         let dead_letters = RouteChannel {
             name: dead_letter_channel_name(&queue.name),
-            channel_type: ChannelType::Append,
+            kind: ChannelKind::Append,
             written_filter: filters.first().map(ToString::to_string).unwrap_or_default(),
             filters,
             dead_letters_of: Some(ChannelIndex(index)),
@@ -295,12 +277,12 @@ fn with_dead_letter_channels(sources: &[RouteSource]) -> Vec<RouteChannel> {
 mod tests {
     use super::*;
 
-    fn compile(list: &[(&str, ChannelType, &str)]) -> Result<Routes, Vec<RouteConflict>> {
+    fn compile(list: &[(&str, ChannelKind, &str)]) -> Result<Routes, Vec<RouteConflict>> {
         let sources: Vec<RouteSource> = list
             .iter()
-            .map(|(name, channel_type, filter)| RouteSource {
+            .map(|(name, kind, filter)| RouteSource {
                 name: (*name).to_owned(),
-                channel_type: *channel_type,
+                kind: *kind,
                 filter: ChannelFilter::parse(filter).unwrap(),
             })
             .collect();
@@ -314,7 +296,7 @@ mod tests {
 
     #[test]
     fn the_most_exact_filter_holds_a_topic_whatever_the_order() {
-        use ChannelType::{Append, Latest, Queue};
+        use ChannelKind::{Append, Latest, Queue};
         let mut list = vec![
             ("all", Append, "iot/#"),
             ("state", Latest, "iot/+/state"),
@@ -340,7 +322,7 @@ mod tests {
 
     #[test]
     fn a_filter_reaches_append_and_latest_and_never_a_queue() {
-        use ChannelType::{Append, Latest, Queue};
+        use ChannelKind::{Append, Latest, Queue};
         let routes = compile(&[
             ("events", Append, "a/events/#"),
             ("state", Latest, "a/state/#"),
@@ -378,7 +360,7 @@ mod tests {
 
     #[test]
     fn every_conflict_is_named_with_both_sides() {
-        use ChannelType::{Append, Latest};
+        use ChannelKind::{Append, Latest};
         let conflicts = compile(&[
             ("one", Append, "a/{b,c}"),
             ("two", Latest, "a/c"),

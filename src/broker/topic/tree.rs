@@ -1,8 +1,8 @@
 //! Filters laid out as a tree of levels, shared by routing and by subscriptions.
 //!
 //! The nodes live in one vector and point at each other by number. A filter may have as many
-//! levels as it has bytes, and a tree of owned boxes would recurse that deep when walked or dropped:
-//! a hostile filter would overflow the stack.
+//! levels as it has bytes, and a tree of owned boxes would recurse that deep when walked or
+//! dropped: a hostile filter would overflow the stack.
 
 use std::collections::HashMap;
 
