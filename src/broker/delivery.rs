@@ -208,3 +208,184 @@ fn variable_len(value: u32) -> usize {
 fn decimal_len(value: u32) -> usize {
     value.checked_ilog10().unwrap_or(0) as usize + 1
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::MessageId;
+    use crate::storage::testing::message;
+
+    const AT: u64 = 1_700_000_000_000;
+
+    fn record() -> Record {
+        let mut message = message("a/b", "x");
+        message.id =
+            MessageId(*b"\x01\x8b\xcf\xe5\x68\x00\x70\x00\x80\x00\x00\x00\x00\x00\x00\x01");
+        message.received_at = Some(AT);
+        message.expiry_seconds = Some(60);
+        message.response_topic = Some("reply/here".into());
+        message.correlation_data = Some("c".into());
+        let mut properties = vec![0x01, 1];
+        put_pair(&mut properties, "k", b"v");
+        put_pair(&mut properties, "k", b"v");
+        message.properties = properties.into();
+        Record {
+            offset: 812,
+            message,
+        }
+    }
+
+    /// One word per property, in order.
+    fn read(region: &[u8]) -> Vec<String> {
+        fn string(rest: &mut &[u8]) -> String {
+            let len = usize::from(u16::from_be_bytes([rest[0], rest[1]]));
+            let text = String::from_utf8(rest[2..2 + len].to_vec()).unwrap();
+            *rest = &rest[2 + len..];
+            text
+        }
+        let mut rest = region;
+        let mut words = Vec::new();
+        while let Some((&property, after)) = rest.split_first() {
+            rest = after;
+            words.push(match property {
+                0x01 => {
+                    rest = &rest[1..];
+                    "utf8".to_owned()
+                }
+                MESSAGE_EXPIRY => {
+                    let left = u32::from_be_bytes(rest[..4].try_into().unwrap());
+                    rest = &rest[4..];
+                    format!("expiry={left}")
+                }
+                RESPONSE_TOPIC => format!("response={}", string(&mut rest)),
+                CORRELATION_DATA => format!("correlation={}", string(&mut rest)),
+                SUBSCRIPTION_IDENTIFIER => {
+                    let mut value = 0;
+                    for shift in 0.. {
+                        let (&byte, after) = rest.split_first().unwrap();
+                        rest = after;
+                        value |= u32::from(byte & 0x7f) << (7 * shift);
+                        if byte < 0x80 {
+                            break;
+                        }
+                    }
+                    format!("subscription={value}")
+                }
+                USER_PROPERTY => {
+                    let key = string(&mut rest);
+                    format!("{key}={}", string(&mut rest))
+                }
+                other => panic!("property {other:#x}"),
+            });
+        }
+        words
+    }
+
+    fn encoded(
+        properties: &RecordProperties,
+        subscriber: &SubscriberProperties<'_>,
+        unix_ms: u64,
+    ) -> Vec<String> {
+        let mut out = Vec::new();
+        properties.encode(subscriber, unix_ms, &mut out);
+        assert_eq!(out.len(), properties.encoded_len(subscriber, unix_ms));
+        read(&out)
+    }
+
+    #[test]
+    fn a_subscriber_gets_the_labels_then_what_the_publisher_sent() {
+        let subscriber = SubscriberProperties {
+            channel: Some("values"),
+            subscription_identifiers: &[1, 127, 128, 16_383, 16_384, 2_097_152, 268_435_455],
+            offer: None,
+        };
+        let properties = RecordProperties::for_subscribers(&record());
+        assert_eq!(
+            encoded(&properties, &subscriber, AT + 10_500),
+            [
+                "expiry=50",
+                "subscription=1",
+                "subscription=127",
+                "subscription=128",
+                "subscription=16383",
+                "subscription=16384",
+                "subscription=2097152",
+                "subscription=268435455",
+                "saguin-id=018bcfe5-6800-7000-8000-000000000001",
+                "saguin-offset=812",
+                "saguin-timestamp=1700000000000",
+                "saguin-expires=1700000060000",
+                "saguin-channel=values",
+                "response=reply/here",
+                "correlation=c",
+                "utf8",
+                "k=v",
+                "k=v",
+            ]
+        );
+    }
+
+    #[test]
+    fn an_offer_brings_its_own_reply_and_its_attempt() {
+        let delivery = DeliveryId::parse(b"0123456789abcdef000000000000002a").unwrap();
+        let properties = RecordProperties::for_offer(&record());
+        for attempt in [1, 9, 10, 4_000_000_000] {
+            let subscriber = SubscriberProperties {
+                offer: Some(OfferProperties {
+                    attempt,
+                    response_topic: "$saguin/queue/jobs/response",
+                    delivery: &delivery,
+                }),
+                ..SubscriberProperties::default()
+            };
+            assert_eq!(
+                encoded(&properties, &subscriber, AT),
+                [
+                    "expiry=60".to_owned(),
+                    "response=$saguin/queue/jobs/response".to_owned(),
+                    "correlation=0123456789abcdef000000000000002a".to_owned(),
+                    "saguin-id=018bcfe5-6800-7000-8000-000000000001".to_owned(),
+                    "saguin-offset=812".to_owned(),
+                    "saguin-timestamp=1700000000000".to_owned(),
+                    "saguin-expires=1700000060000".to_owned(),
+                    format!("saguin-attempt={attempt}"),
+                    "utf8".to_owned(),
+                    "k=v".to_owned(),
+                    "k=v".to_owned(),
+                ]
+            );
+        }
+    }
+
+    #[test]
+    fn an_expiry_counts_down_and_is_left_out_once_past() {
+        let properties = RecordProperties::for_subscribers(&record());
+        let left = |at| {
+            let words = encoded(&properties, &SubscriberProperties::default(), at);
+            assert!(words.contains(&"saguin-expires=1700000060000".to_owned()));
+            words[0].strip_prefix("expiry=").map(str::to_owned)
+        };
+        assert_eq!(
+            left(AT - 5_000).as_deref(),
+            Some("60"),
+            "a clock that stepped back"
+        );
+        assert_eq!(left(AT + 59_999).as_deref(), Some("1"));
+        assert_eq!(left(AT + 60_000), None);
+        assert_eq!(left(u64::MAX), None);
+    }
+
+    #[test]
+    fn a_record_without_a_receipt_time_has_no_times() {
+        let mut record = record();
+        record.message.received_at = None;
+        let properties = RecordProperties::for_subscribers(&record);
+        let words = encoded(&properties, &SubscriberProperties::default(), AT);
+        assert_eq!(words[0], "expiry=60");
+        assert!(
+            !words
+                .iter()
+                .any(|w| w.contains("timestamp") || w.contains("expires"))
+        );
+    }
+}

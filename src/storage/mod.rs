@@ -11,6 +11,8 @@
 
 mod contract;
 mod message;
+#[cfg(test)]
+pub mod testing;
 
 pub use contract::{
     Batch, ChannelId, ChannelKind, Completion, Counters, Operation, ReadError, ReadLimit, Receipt,

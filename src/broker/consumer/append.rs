@@ -198,3 +198,7 @@ impl AppendConsumer {
         self.cursor.in_flight_count()
     }
 }
+
+#[cfg(test)]
+#[path = "append_tests.rs"]
+mod tests;

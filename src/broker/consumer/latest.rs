@@ -305,3 +305,7 @@ impl LatestConsumer {
         self.cursor.in_flight_count()
     }
 }
+
+#[cfg(test)]
+#[path = "latest_tests.rs"]
+mod tests;

@@ -55,3 +55,88 @@ pub fn select(
     selection.qos = selection.qos.min(message.qos);
     Some(selection)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::testing::message;
+
+    fn record(qos: u8) -> Record {
+        let mut message = message("a/b", "x");
+        message.publisher = "device".into();
+        message.retain = true;
+        message.qos = qos;
+        Record { offset: 5, message }
+    }
+
+    #[test]
+    fn the_highest_qos_and_every_identifier_of_what_matches() {
+        let matching = [
+            Options {
+                qos: 0,
+                identifier: Some(7),
+                ..Options::default()
+            },
+            Options {
+                qos: 2,
+                ..Options::default()
+            },
+            Options {
+                qos: 1,
+                identifier: Some(9),
+                ..Options::default()
+            },
+        ];
+        let selection = select(&record(2), b"me", matching).unwrap();
+        assert_eq!(selection.qos, 2);
+        assert_eq!(selection.identifiers, [7, 9]);
+        assert!(!selection.retain);
+        assert_eq!(select(&record(1), b"me", matching).unwrap().qos, 1);
+        assert_eq!(select(&record(2), b"me", []), None);
+    }
+
+    #[test]
+    fn no_local_is_judged_by_the_subscription_and_the_stored_publisher() {
+        let quiet = Options {
+            no_local: true,
+            ..Options::default()
+        };
+        let plain = Options {
+            identifier: Some(3),
+            ..Options::default()
+        };
+        assert_eq!(select(&record(1), b"device", [quiet]), None);
+        assert!(select(&record(1), b"other", [quiet]).is_some());
+        let both = select(&record(1), b"device", [quiet, plain]).unwrap();
+        assert_eq!(both.identifiers, [3]);
+        let mut unknown = record(1);
+        unknown.message.publisher = "".into();
+        assert!(select(&unknown, b"", [quiet]).is_some());
+    }
+
+    #[test]
+    fn retain_is_the_publishers_and_only_if_asked_for() {
+        let keep = Options {
+            retain_as_published: true,
+            ..Options::default()
+        };
+        assert!(
+            select(&record(1), b"me", [Options::default(), keep])
+                .unwrap()
+                .retain
+        );
+        let mut plain = record(1);
+        plain.message.retain = false;
+        assert!(!select(&plain, b"me", [keep]).unwrap().retain);
+    }
+
+    #[test]
+    fn a_subscription_is_not_served_what_is_older_than_it() {
+        let from = |from| Options {
+            from,
+            ..Options::default()
+        };
+        assert!(select(&record(1), b"me", [from(5)]).is_some());
+        assert!(select(&record(1), b"me", [from(6)]).is_none());
+    }
+}

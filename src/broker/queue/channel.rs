@@ -463,15 +463,19 @@ impl QueueChannel {
         let more = {
             let state = &mut self.lock().state;
             match effect {
-                Effect::StoreAttempt { offset, .. } if outcome.is_ok() => {
-                    state.attempt_stored(offset, now);
+                Effect::StoreAttempt { offset, .. } | Effect::Resolve { offset } if gone => {
+                    state.resolved(offset);
                     None
                 }
                 Effect::StoreAttempt { offset, .. } => {
-                    state.attempt_failed(offset, now);
+                    if outcome.is_ok() {
+                        state.attempt_stored(offset, now);
+                    } else {
+                        state.attempt_failed(offset, now);
+                    }
                     None
                 }
-                Effect::Resolve { offset } if outcome.is_ok() || gone => {
+                Effect::Resolve { offset } if outcome.is_ok() => {
                     state.resolved(offset);
                     None
                 }
@@ -506,3 +510,7 @@ impl Inner {
         Some(next)
     }
 }
+
+#[cfg(test)]
+#[path = "channel_tests.rs"]
+mod tests;

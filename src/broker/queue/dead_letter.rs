@@ -115,3 +115,111 @@ fn first_string(region: &[u8]) -> Option<(&[u8], &[u8])> {
     let (len, rest) = region.split_first_chunk::<2>()?;
     rest.split_at_checked(usize::from(u16::from_be_bytes(*len)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::testing::message;
+
+    #[test]
+    fn the_level_goes_in_where_the_filter_says() {
+        let cases = [
+            ("jobs/#", "jobs/a", "jobs/__dlq/a"),
+            ("jobs/#", "jobs/a/b", "jobs/__dlq/a/b"),
+            ("jobs/#", "jobs", "jobs/__dlq"),
+            ("jobs/#", "jobs/", "jobs/__dlq/"),
+            ("iot/+/work/+", "iot/x/work/y", "iot/x/work/y/__dlq"),
+            ("jobs", "jobs", "jobs/__dlq"),
+            ("a/+/#", "a/b", "a/b/__dlq"),
+            ("a/+/#", "a/b/c", "a/b/__dlq/c"),
+        ];
+        for (filter, topic, expected) in cases {
+            let applied = DeadLetterTopic::of_filter(filter).apply(topic.as_bytes());
+            assert_eq!(applied, expected, "{filter} {topic}");
+        }
+    }
+
+    #[test]
+    fn a_dead_letter_says_where_it_came_from_and_carries_what_it_carried() {
+        let mut job = message("jobs/a", "work");
+        let mut own = Vec::new();
+        put_pair(&mut own, "color", b"red");
+        job.properties = Bytes::from(own.clone());
+        job.user_property_bytes = 8;
+        job.expiry_seconds = Some(60);
+        job.received_at = Some(5);
+        let job = Record {
+            offset: 12,
+            message: job,
+        };
+        let told = Circumstances {
+            queue: "jobs",
+            reason: Reason::AttemptsExhausted,
+            attempts: 5,
+            attempted: Some((100, 200)),
+            at: 300,
+        };
+        let letter = dead_letter(&job, "jobs/__dlq/a".into(), &told);
+        let mut expected = Vec::new();
+        let mut bytes = 8;
+        for (key, value) in [
+            ("saguin-dlq-channel", "jobs"),
+            ("saguin-dlq-offset", "12"),
+            ("saguin-dlq-attempts", "5"),
+            ("saguin-dlq-first", "100"),
+            ("saguin-dlq-last", "200"),
+            ("saguin-dlq-at", "300"),
+            ("saguin-dlq-reason", "attempts_exhausted"),
+        ] {
+            put_pair(&mut expected, key, value.as_bytes());
+            bytes += key.len() + value.len();
+        }
+        expected.extend_from_slice(&own);
+        assert_eq!(letter.properties, expected);
+        assert_eq!(letter.user_property_bytes as usize, bytes);
+        assert_eq!(letter.topic, "jobs/__dlq/a");
+        assert_eq!(moved_at(&letter), Some(300));
+        let unchanged = Message {
+            topic: job.message.topic.clone(),
+            properties: job.message.properties.clone(),
+            user_property_bytes: 8,
+            ..letter
+        };
+        assert_eq!(unchanged, job.message);
+    }
+
+    #[test]
+    fn a_job_never_tried_has_no_first_and_last() {
+        let job = Record {
+            offset: 1,
+            message: message("jobs/a", "work"),
+        };
+        let told = Circumstances {
+            queue: "jobs",
+            reason: Reason::Expired,
+            attempts: 0,
+            attempted: None,
+            at: 300,
+        };
+        let letter = dead_letter(&job, "jobs/__dlq/a".into(), &told);
+        let text = String::from_utf8_lossy(&letter.properties).into_owned();
+        assert!(text.contains("expired"));
+        assert!(!text.contains("-first") && !text.contains("-last"));
+    }
+
+    #[test]
+    fn other_messages_were_never_moved() {
+        let mut plain = message("a", "b");
+        assert_eq!(moved_at(&plain), None);
+        for properties in [
+            &b"\x26"[..],
+            b"\x26\x00",
+            b"\x26\x00\x01a\x00\xffb",
+            b"\x01\x01",
+            b"\x26\x00\x01a\x00\x01b",
+        ] {
+            plain.properties = Bytes::copy_from_slice(properties);
+            assert_eq!(moved_at(&plain), None);
+        }
+    }
+}

@@ -8,7 +8,8 @@
 //! | waiting (backoff) | `tick` → ready or doomed |
 //! | delivering (PUBLISH handed over) | `transport_acked` → leased; `answer` → resolving, storing or moving; `unsent`, `worker_gone` → ready |
 //! | leased (PUBACK came, clock runs) | `answer` → resolving, storing or moving; `tick` (timeout), `worker_gone` → storing, waiting, ready or doomed |
-//! | storing (its attempt is on its way to the store) | `attempt_stored`, `attempt_failed` → ready, waiting or doomed |
+//! | storing (its attempt is on its way to the store) | `attempt_stored` → ready, waiting or doomed; `attempt_failed` → unstored |
+//! | unstored (its attempt could not be stored) | `tick`, after a pause → storing |
 //! | resolving (its removal is on its way) | `resolved` → gone; `resolve_failed` → waiting or doomed |
 //! | doomed (to be dead-lettered, in its turn) | `tick` → moving |
 //! | moving (its move is on its way) | `dead_lettered` → gone; `dead_letter_failed` → doomed, later |
@@ -223,6 +224,10 @@ enum Place {
     },
     Storing {
         until: Duration,
+    },
+    Unstored {
+        until: Duration,
+        retry_at: Duration,
     },
     Resolving,
     Doomed {
@@ -570,6 +575,7 @@ impl QueueState {
     /// says when to call again.
     #[must_use]
     pub fn tick(&mut self, now: Now) -> Vec<Effect> {
+        let mut effects = Vec::new();
         while let Some(&(until, offset)) = self.leases.first()
             && until <= now.since_start
         {
@@ -583,10 +589,22 @@ impl QueueState {
             && until <= now.since_start
         {
             self.waiting.remove(&(until, offset));
-            self.settle(offset, until, now);
+            effects.extend(self.wait_over(offset, until, now));
         }
         self.sweep_expired(now);
-        self.due_moves(now)
+        self.due_moves(now, &mut effects);
+        effects
+    }
+
+    fn wait_over(&mut self, offset: u64, until: Duration, now: Now) -> Option<Effect> {
+        if let Some(job) = self.jobs.get_mut(&offset)
+            && let Place::Unstored { until, .. } = job.place
+        {
+            job.place = Place::Storing { until };
+            return job.store_attempt(offset);
+        }
+        self.settle(offset, until, now);
+        None
     }
 
     fn sweep_expired(&mut self, now: Now) {
@@ -613,8 +631,7 @@ impl QueueState {
         }
     }
 
-    fn due_moves(&mut self, now: Now) -> Vec<Effect> {
-        let mut effects = Vec::new();
+    fn due_moves(&mut self, now: Now, effects: &mut Vec<Effect>) {
         while self.may_move(now)
             && let Some(&(not_before, offset)) = self.doomed.first()
             && not_before <= now.since_start
@@ -628,7 +645,6 @@ impl QueueState {
                 effects.push(job.dead_letter(offset, reason));
             }
         }
-        effects
     }
 
     /// Whether another move may be tried now: after a refusal one at a time, and not before the
@@ -674,12 +690,21 @@ impl QueueState {
         }
     }
 
-    /// An attempt could not be stored. The count stays as high as it is here.
+    /// An attempt could not be stored: it is tried again after a pause, and the job is offered only
+    /// once it is.
     pub fn attempt_failed(&mut self, offset: u64, now: Now) {
-        if let Some(job) = self.jobs.get_mut(&offset) {
-            job.dirty = true;
+        let Some(job) = self.jobs.get_mut(&offset) else {
+            return;
+        };
+        job.dirty = true;
+        job.unstored = job.unstored.saturating_sub(1);
+        if job.unstored == 0
+            && let Place::Storing { until } = job.place
+        {
+            let retry_at = now.since_start.saturating_add(FIRST_PAUSE);
+            job.place = Place::Unstored { until, retry_at };
+            self.waiting.insert((retry_at, offset));
         }
-        self.attempt_stored(offset, now);
     }
 
     /// A job is no longer in the store: resolved, or found to be gone.
@@ -729,9 +754,15 @@ impl QueueState {
             return None;
         };
         self.moving -= 1;
-        let not_before = now.since_start.saturating_add(self.pause);
-        self.pause = (self.pause * 2).min(LONGEST_PAUSE);
-        self.moves_paused_until = Some(not_before);
+        // Moves refused together are one refusal, and lengthen the pause once.
+        let not_before = match self.moves_paused_until {
+            Some(until) if now.since_start < until => until,
+            _ => now.since_start.saturating_add(self.pause),
+        };
+        if self.moves_paused_until != Some(not_before) {
+            self.pause = (self.pause * 2).min(LONGEST_PAUSE);
+            self.moves_paused_until = Some(not_before);
+        }
         job.place = Place::Doomed { reason, not_before };
         self.doomed.insert((not_before, offset));
         if job.dirty {
@@ -860,8 +891,14 @@ impl QueueState {
     /// attempt which a crash could take back.
     fn back_from_worker(&mut self, offset: u64, until: Duration, now: Now) {
         match self.jobs.get_mut(&offset) {
-            Some(job) if job.unstored > 0 && job.attempts < self.settings.retry.max_attempts => {
-                job.place = Place::Storing { until };
+            Some(job) if job.attempts >= self.settings.retry.max_attempts => {
+                self.doom(offset, Reason::AttemptsExhausted);
+            }
+            Some(job) if job.unstored > 0 => job.place = Place::Storing { until },
+            Some(job) if job.dirty => {
+                let retry_at = now.since_start;
+                job.place = Place::Unstored { until, retry_at };
+                self.waiting.insert((retry_at, offset));
             }
             _ => self.settle(offset, until, now),
         }
@@ -928,7 +965,10 @@ impl QueueState {
             Place::Ready => {
                 self.ready.remove(&offset);
             }
-            Place::Waiting { until } => {
+            Place::Waiting { until }
+            | Place::Unstored {
+                retry_at: until, ..
+            } => {
                 self.waiting.remove(&(until, offset));
             }
             Place::Delivering { .. } | Place::Leased { .. } => {
@@ -986,3 +1026,7 @@ impl Job {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "state_tests.rs"]
+mod tests;
