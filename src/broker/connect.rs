@@ -200,11 +200,7 @@ impl Broker {
             ));
         }
         self.admit_client_id(connect)?;
-        if let Some((key, _)) = connect
-            .user_properties
-            .iter()
-            .find(|(key, _)| key.starts_with(b"saguin-"))
-        {
+        if let Some(key) = connect.user_properties.find_prefix(b"saguin-") {
             return Err(Refusal::new(
                 Reason::ImplementationSpecific,
                 format!(

@@ -16,6 +16,96 @@ pub enum Protocol {
     V5,
 }
 
+/// User Properties in MQTT 5 wire form: for each pair 0x26, the key and the value, each valid UTF-8
+/// behind a two-byte length.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UserPairs {
+    wire: Bytes,
+    count: usize,
+}
+
+impl UserPairs {
+    /// The wire form the front end has checked, of `count` pairs.
+    #[must_use]
+    pub fn new(wire: Bytes, count: usize) -> Self {
+        UserPairs { wire, count }
+    }
+
+    /// How many pairs there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.count
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Bytes of all keys and values together.
+    #[must_use]
+    pub fn text_bytes(&self) -> usize {
+        self.iter().map(|pair| pair.key.len() + pair.value.len()).sum()
+    }
+
+    /// The pairs, in order.
+    pub fn iter(&self) -> impl Iterator<Item = UserPair<'_>> {
+        let mut rest = &self.wire[..];
+        std::iter::from_fn(move || {
+            let (pair, after) = UserPair::first(rest)?;
+            rest = after;
+            Some(pair)
+        })
+    }
+
+    /// The first key that begins with `prefix`.
+    #[must_use]
+    pub fn find_prefix(&self, prefix: &[u8]) -> Option<&[u8]> {
+        let mut rest = &self.wire[..];
+        while let Some((pair, after)) = UserPair::first(rest) {
+            if pair.key.starts_with(prefix) {
+                return Some(pair.key);
+            }
+            rest = after;
+        }
+        None
+    }
+}
+
+/// One User Property.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UserPair<'a> {
+    /// Its key.
+    pub key: &'a [u8],
+    /// Its value.
+    pub value: &'a [u8],
+    /// The whole of it, in wire form.
+    pub wire: &'a [u8],
+}
+
+impl<'a> UserPair<'a> {
+    fn first(wire: &'a [u8]) -> Option<(Self, &'a [u8])> {
+        let rest = wire.strip_prefix(&[0x26])?;
+        let (key, rest) = first_string(rest)?;
+        let (value, rest) = first_string(rest)?;
+        let whole = wire.get(..wire.len() - rest.len())?;
+        Some((
+            UserPair {
+                key,
+                value,
+                wire: whole,
+            },
+            rest,
+        ))
+    }
+}
+
+fn first_string(wire: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (len, rest) = wire.split_first_chunk::<2>()?;
+    rest.split_at_checked(usize::from(u16::from_be_bytes(*len)))
+}
+
 /// What a PUBLISH or a Will carries besides topic and payload. Empty from an MQTT 3.1.1 client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PublishProperties {
@@ -29,8 +119,8 @@ pub struct PublishProperties {
     pub response_topic: Option<Bytes>,
     /// Correlation Data.
     pub correlation_data: Option<Bytes>,
-    /// User Properties, in order, repeats kept; all valid UTF-8.
-    pub user_properties: Vec<(Bytes, Bytes)>,
+    /// User Properties, in order, repeats kept.
+    pub user_properties: UserPairs,
 }
 
 /// A message a client wants published.
@@ -82,7 +172,7 @@ pub struct Connect {
     /// Whether an Authentication Method was sent.
     pub authentication_method: bool,
     /// The CONNECT's own User Properties.
-    pub user_properties: Vec<(Bytes, Bytes)>,
+    pub user_properties: UserPairs,
     /// User Name.
     pub user_name: Option<String>,
     /// The Will.
@@ -133,7 +223,7 @@ pub struct Subscribe {
     /// The filters, in order.
     pub filters: Vec<SubscribeRequest>,
     /// User Properties.
-    pub user_properties: Vec<(Bytes, Bytes)>,
+    pub user_properties: UserPairs,
 }
 
 /// An UNSUBSCRIBE: at least one filter.
@@ -144,7 +234,7 @@ pub struct Unsubscribe {
     /// The filters, in order.
     pub filters: Vec<String>,
     /// User Properties.
-    pub user_properties: Vec<(Bytes, Bytes)>,
+    pub user_properties: UserPairs,
 }
 
 /// A DISCONNECT from a client.

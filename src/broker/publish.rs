@@ -130,11 +130,7 @@ impl Broker {
                 self.settings.max_header_count
             ));
         }
-        let bytes: usize = properties
-            .user_properties
-            .iter()
-            .map(|(key, value)| key.len() + value.len())
-            .sum();
+        let bytes = properties.user_properties.text_bytes();
         if bytes > self.settings.max_header_bytes {
             return quota(format!(
                 "the User Properties of a publish have at most {} bytes here",
@@ -328,11 +324,11 @@ pub(crate) fn mint_id(now: Now) -> MessageId {
 
 /// The publisher's own id, if it sent a UUIDv7 in its usual form.
 fn own_id(properties: &PublishProperties) -> Option<MessageId> {
-    let (_, value) = properties
+    let pair = properties
         .user_properties
         .iter()
-        .find(|(key, _)| &key[..] == b"saguin-id")?;
-    let value = std::str::from_utf8(value).ok()?;
+        .find(|pair| pair.key == b"saguin-id")?;
+    let value = std::str::from_utf8(pair.value).ok()?;
     let id = uuid::Uuid::try_parse(value).ok()?;
     let is_plain = value.len() == uuid::fmt::Hyphenated::LENGTH;
     (is_plain && id.get_version_num() == 7 && id.get_variant() == uuid::Variant::RFC4122)
@@ -351,14 +347,11 @@ fn property_region(properties: &PublishProperties) -> (Bytes, u32) {
         put_string(&mut region, content_type);
     }
     let mut kept = 0;
-    for (key, value) in &properties.user_properties {
-        if key.starts_with(b"saguin-") {
-            continue;
+    for pair in properties.user_properties.iter() {
+        if !pair.key.starts_with(b"saguin-") {
+            region.extend_from_slice(pair.wire);
+            kept += pair.key.len() + pair.value.len();
         }
-        region.push(0x26);
-        put_string(&mut region, key);
-        put_string(&mut region, value);
-        kept += key.len() + value.len();
     }
     (Bytes::from(region), u32::try_from(kept).unwrap_or(u32::MAX))
 }

@@ -63,6 +63,43 @@ pub enum Reason {
 }
 
 impl Reason {
+    /// The reason with this number, if the broker knows it.
+    #[must_use]
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.iter().copied().find(|reason| reason.code() == code)
+    }
+
+    /// All of them.
+    pub const ALL: &'static [Reason] = &[
+        Reason::Success,
+        Reason::GrantedQos1,
+        Reason::DisconnectWithWill,
+        Reason::NoSubscriptionExisted,
+        Reason::Unspecified,
+        Reason::MalformedPacket,
+        Reason::ProtocolError,
+        Reason::ImplementationSpecific,
+        Reason::UnsupportedVersion,
+        Reason::ClientIdNotValid,
+        Reason::NotAuthorized,
+        Reason::ServerBusy,
+        Reason::ServerShuttingDown,
+        Reason::BadAuthenticationMethod,
+        Reason::KeepAliveTimeout,
+        Reason::SessionTakenOver,
+        Reason::TopicFilterInvalid,
+        Reason::TopicNameInvalid,
+        Reason::ReceiveMaximumExceeded,
+        Reason::TopicAliasInvalid,
+        Reason::PacketTooLarge,
+        Reason::QuotaExceeded,
+        Reason::AdministrativeAction,
+        Reason::PayloadFormatInvalid,
+        Reason::RetainNotSupported,
+        Reason::QosNotSupported,
+        Reason::SharedSubscriptionsNotSupported,
+    ];
+
     /// The number on the wire.
     #[must_use]
     pub fn code(self) -> u8 {

@@ -545,10 +545,11 @@ impl Connection {
 /// Reads the `saguin-` User Properties of a SUBSCRIBE: whether deletions are asked for.
 fn read_labels(subscribe: &Subscribe) -> Result<bool, Refusal> {
     let mut deletions = false;
-    for (key, _) in &subscribe.user_properties {
-        if &key[..] == DELETIONS {
+    for pair in subscribe.user_properties.iter() {
+        let key = pair.key;
+        if key == DELETIONS {
             deletions = true;
-        } else if &key[..] == PARTITION {
+        } else if key == PARTITION {
             return Err(Refusal::new(
                 Reason::ImplementationSpecific,
                 "partitions (saguin-filter) are not supported by this version",
@@ -575,8 +576,8 @@ fn unread_labels(state: &State, unsubscribe: &Unsubscribe) -> Vec<bytes::Bytes> 
     let labels = unsubscribe
         .user_properties
         .iter()
-        .map(|(key, _)| key.clone())
-        .filter(|key| told && key.starts_with(b"saguin-"));
+        .filter(|pair| told && pair.key.starts_with(b"saguin-"))
+        .map(|pair| bytes::Bytes::copy_from_slice(pair.key));
     labels.collect()
 }
 
