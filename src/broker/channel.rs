@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::storage::{ChannelId, Store};
+use crate::storage::{ChannelId, ChannelKind, Store};
 
 use super::lock;
 use super::queue::{QueueChannel, QueueSettings};
 use super::session::Session;
-use super::topic::{ChannelType, RouteSource};
+use super::topic::{RouteSource};
 
 /// Where a consumer without a position begins on an append channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,7 +58,7 @@ pub struct QueueParts {
 /// A channel at work.
 pub(crate) struct Channel {
     pub name: String,
-    pub kind: ChannelType,
+    pub kind: ChannelKind,
     pub id: ChannelId,
     pub store: Arc<dyn Store>,
     pub start: Start,
@@ -77,7 +77,7 @@ impl Channel {
     pub fn new(setup: &ChannelSetup, queue: Option<Arc<QueueChannel>>) -> Self {
         Channel {
             name: setup.source.name.clone(),
-            kind: setup.source.channel_type,
+            kind: setup.source.kind,
             id: setup.id,
             store: setup.store.clone(),
             start: setup.start,
@@ -95,7 +95,7 @@ impl Channel {
     pub fn dead_letters(name: String, queue: &ChannelSetup, parts: &QueueParts) -> Self {
         Channel {
             name,
-            kind: ChannelType::Append,
+            kind: ChannelKind::Append,
             id: parts.dead_letters,
             store: queue.store.clone(),
             start: Start::Floor,

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
 
-use crate::storage::{ChannelId, ReadLimit, Record};
+use crate::storage::{ChannelId, ChannelKind, ReadLimit, Record};
 
 use super::connection::{Budget, Connection, Flow, Taken};
 use super::consumer::{ReadRequest, select};
@@ -23,7 +23,7 @@ use super::session::inflight::Held;
 use super::session::reader::{Chosen, Step};
 use super::session::{Form, State};
 use super::time::Now;
-use super::topic::{ChannelIndex, ChannelType};
+use super::topic::{ChannelIndex};
 use super::{Broker, lock};
 
 /// What one packet adds to the properties of a broadcast message: Message Expiry and so many
@@ -372,7 +372,7 @@ impl Connection {
             self.put(state, turn, publish)
         } else {
             let held = match channel.kind {
-                ChannelType::Latest => Held::Latest {
+                ChannelKind::Latest => Held::Latest {
                     channel: index,
                     topic: record.message.topic.clone(),
                     offset: record.offset,
@@ -479,7 +479,7 @@ impl Connection {
     fn read_ahead(&self, index: ChannelIndex, request: &ReadRequest, now: Now) {
         let channel = self.broker.channel(index);
         let answer = match channel.kind {
-            ChannelType::Latest => {
+            ChannelKind::Latest => {
                 channel
                     .store
                     .changes_from(channel.id, request.offset, request.limit)
@@ -584,7 +584,7 @@ impl Connection {
         if state.expiry_seconds == 0 {
             return;
         }
-        if self.broker.channel(index).kind != ChannelType::Append {
+        if self.broker.channel(index).kind != ChannelKind::Append {
             return;
         }
         state.dirty_positions.insert(index);

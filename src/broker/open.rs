@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
-use crate::storage::{Batch, ChannelId, Space, Store};
+use crate::storage::{Batch, ChannelId, ChannelKind, Space, Store};
 
 use super::channel::{Channel, ChannelSetup};
 use super::connect::Registry;
@@ -15,7 +15,7 @@ use super::settings::Settings;
 use super::sweep::Schedule;
 use super::time::Now;
 use super::topic::{
-    ChannelIndex, ChannelType, RouteConflict, Routes, SubscribeFilter, SubscriptionTrie,
+    ChannelIndex, RouteConflict, Routes, SubscribeFilter, SubscriptionTrie,
 };
 use super::{Broker, Wake, lock};
 
@@ -220,7 +220,7 @@ impl Broker {
                 let index = self
                     .routes
                     .by_name(&queue)
-                    .filter(|index| self.channel(*index).kind == ChannelType::Queue)
+                    .filter(|index| self.channel(*index).kind == ChannelKind::Queue)
                     .ok_or("there is no such queue")?;
                 (Form::Queue(index), Vec::new())
             }
@@ -269,7 +269,7 @@ impl Broker {
             let Some(mut reader) = self.new_reader(index, position) else {
                 continue;
             };
-            if channel.kind == ChannelType::Latest {
+            if channel.kind == ChannelKind::Latest {
                 let head = channel.store.counters(channel.id).next;
                 // Those at QoS 0 are sent everything at every resume, this one included.
                 let subscriptions = subscriptions
@@ -293,7 +293,7 @@ fn open_channels(
 ) -> Result<Vec<Channel>, OpenError> {
     let mut channels = Vec::with_capacity(routes.channels().len());
     for (index, setup) in setups.iter().enumerate() {
-        let is_queue = setup.source.channel_type == ChannelType::Queue;
+        let is_queue = setup.source.kind == ChannelKind::Queue;
         if is_queue != setup.queue.is_some() {
             return Err(OpenError::QueueSettings {
                 channel: setup.source.name.clone(),

@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::storage::{Message, MessageId, Operation, Receipt, StoreError};
+use crate::storage::{ChannelKind, Message, MessageId, Operation, Receipt, StoreError};
 
 use super::counters::{Refused, bump};
 use super::packet::{Publish, PublishProperties, Will};
 use super::reason::{Reason, Refusal};
 use super::session::acks::Outcome;
 use super::time::Now;
-use super::topic::{ChannelIndex, ChannelType, PublishTopic};
+use super::topic::{ChannelIndex, PublishTopic};
 use super::{Broker, lock};
 
 /// Called once with what a publish came to.
@@ -234,15 +234,15 @@ impl Broker {
         let mut message = self.message(publisher.client_id, publish, now);
         let kept = self.channel(channel);
         let operation = match kept.kind {
-            ChannelType::Append => Operation::Append {
+            ChannelKind::Append => Operation::Append {
                 channel: kept.id,
                 message: message.clone(),
             },
-            ChannelType::Latest => Operation::Set {
+            ChannelKind::Latest => Operation::Set {
                 channel: kept.id,
                 message: message.clone(),
             },
-            ChannelType::Queue => {
+            ChannelKind::Queue => {
                 if std::mem::take(&mut message.retain) {
                     bump(&self.counters.queue_retain_dropped);
                 }

@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
-use crate::storage::{Batch, Operation};
+use crate::storage::{Batch, ChannelKind, Operation};
 
 use super::connection::{Connection, Flow};
 use super::counters::{Refused, bump};
@@ -21,7 +21,7 @@ use super::queue::WorkerId;
 use super::reason::{Reason, Refusal};
 use super::session::{Form, Session, State, Subscription};
 use super::time::Now;
-use super::topic::{ChannelIndex, ChannelType, SubscribeFilter, TopicFilter, lies_inside};
+use super::topic::{ChannelIndex, SubscribeFilter, TopicFilter, lies_inside};
 use super::{Broker, lock};
 
 /// The User Property that asks for deletions in a pass over a latest channel.
@@ -257,7 +257,7 @@ impl Connection {
             .broker
             .routes
             .by_name(queue)
-            .filter(|index| self.broker.channel(*index).kind == ChannelType::Queue);
+            .filter(|index| self.broker.channel(*index).kind == ChannelKind::Queue);
         let Some(index) = index else {
             return invalid("there is no such queue");
         };
@@ -339,7 +339,7 @@ impl Connection {
             request.retain_handling == 0 || (request.retain_handling == 1 && is_new);
         if wants_pass {
             for index in channels {
-                if self.broker.channel(*index).kind == ChannelType::Latest {
+                if self.broker.channel(*index).kind == ChannelKind::Latest {
                     let asked = changes.passes.entry(*index).or_default();
                     asked.push(subscription.clone());
                 }
@@ -372,7 +372,7 @@ impl Connection {
         }
         let next = channel.store.counters(channel.id).next;
         match channel.kind {
-            ChannelType::Append if live_only => {
+            ChannelKind::Append if live_only => {
                 // Another filter may still have older records of the channel to come, so the place
                 // is moved only where this filter alone holds it.
                 let alone = !state.subscriptions.iter().any(|(other, subscription)| {
@@ -384,7 +384,7 @@ impl Connection {
                     subscription.from.insert(index, next);
                 }
             }
-            ChannelType::Latest if is_new => {
+            ChannelKind::Latest if is_new => {
                 // Older values are its pass's.
                 subscription.from.insert(index, next);
             }

@@ -8,14 +8,14 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use crate::storage::{Batch, Operation, ReadLimit, Space};
+use crate::storage::{Batch, ChannelKind, Operation, ReadLimit, Space};
 
 use super::channel::Channel;
 use super::connection::Connection;
 use super::queue::moved_at;
 use super::session::{Session, State};
 use super::time::Now;
-use super::topic::{ChannelIndex, ChannelType};
+use super::topic::{ChannelIndex};
 use super::{Broker, Wake, lock};
 
 /// How often sizes are swept, and ages at the most often.
@@ -241,13 +241,13 @@ impl Broker {
         };
         for (index, channel) in self.channels.iter().enumerate() {
             match channel.kind {
-                ChannelType::Append => {
+                ChannelKind::Append => {
                     if ages {
                         self.sweep_age(channel, now);
                     }
                     self.sweep_bytes(channel);
                 }
-                ChannelType::Latest if ages => self.sweep_latest(channel, now),
+                ChannelKind::Latest if ages => self.sweep_latest(channel, now),
                 _ => {}
             }
             self.wake_all_readers(ChannelIndex(index));

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
+use crate::storage::ChannelKind;
+
 use super::publish::text;
 use super::session::{Session, State};
 use super::session::reader::Reader;
-use super::topic::{ChannelIndex, ChannelType};
+use super::topic::{ChannelIndex};
 use super::{Broker, lock};
 
 impl Broker {
@@ -94,7 +96,7 @@ impl Broker {
                 .filter(|held| held.qos == 0 && held.reaches.contains(index))
                 .cloned()
                 .collect();
-            if channel.kind == ChannelType::Latest
+            if channel.kind == ChannelKind::Latest
                 && !at_qos_0.is_empty()
                 && let Err(error) = reader.begin_pass(counters.next, false, at_qos_0)
             {
@@ -108,15 +110,15 @@ impl Broker {
         let channel = self.channel(index);
         let counters = channel.store.counters(channel.id);
         match channel.kind {
-            ChannelType::Append => {
+            ChannelKind::Append => {
                 let begin = position.unwrap_or(match channel.start {
                     super::Start::Floor => counters.floor,
                     super::Start::Tail => counters.next,
                 });
                 Some(Reader::append(channel.id, begin, counters))
             }
-            ChannelType::Latest => Some(Reader::latest(channel.id, counters)),
-            ChannelType::Queue => None,
+            ChannelKind::Latest => Some(Reader::latest(channel.id, counters)),
+            ChannelKind::Queue => None,
         }
     }
 

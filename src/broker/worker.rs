@@ -9,10 +9,10 @@ use super::queue::{AnswerOutcome, JobOffer, Verb, Worker, WorkerId};
 use super::reason::{Reason, Refusal};
 use super::session::{Form, Session};
 use super::time::Now;
-use super::topic::{ChannelIndex, ChannelType};
+use super::topic::{ChannelIndex};
 use super::counters::bump;
 use super::packet::Publish;
-use crate::storage::Message;
+use crate::storage::{ChannelKind, Message};
 
 /// One connection's place at one queue.
 pub(crate) struct SessionWorker {
@@ -96,7 +96,7 @@ impl Broker {
         let index = self
             .routes
             .by_name(queue)
-            .filter(|index| self.channel(*index).kind == ChannelType::Queue);
+            .filter(|index| self.channel(*index).kind == ChannelKind::Queue);
         let Some((index, channel)) = index.and_then(|index| {
             let channel = self.channel(index).queue.clone()?;
             Some((index, channel))
