@@ -1,6 +1,6 @@
 //! MQTT 3.1.1 and MQTT 5 packets, strict and without I/O.
 //!
-//! [`decode`] takes one packet off the front of a read buffer, `encode` appends one to a write
+//! [`decode`] takes one packet off the front of a read buffer, [`encode`] appends one to a write
 //! buffer, and `PublishTemplate` writes one message to many subscribers. Nothing here keeps
 //! state between packets: which version a connection speaks, which packet identifiers are in use
 //! and which topic aliases stand are the caller's to know.
@@ -10,6 +10,7 @@
 //! Text and payloads are slices of the read buffer, so they pin it; copy what outlives the turn.
 
 mod decode;
+mod encode;
 mod error;
 mod packet;
 mod property;
@@ -18,6 +19,7 @@ mod text;
 mod user_properties;
 
 pub use decode::{Limits, decode};
+pub use encode::{EncodeError, encode, encoded_len};
 pub use error::{DecodeError, Fault, Reply};
 pub use packet::{
     Ack, Auth, ConnAck, ConnAckProperties, Connect, Disconnect, MAX_REMAINING_LENGTH,

@@ -314,7 +314,8 @@ pub struct Will {
     pub retain: bool,
     /// Will Delay Interval, seconds.
     pub delay_seconds: u32,
-    /// What it is published with. A Will has no Topic Alias and no Subscription Identifier.
+    /// What it is published with. A Topic Alias and Subscription Identifiers, which a
+    /// Will has not, are never written.
     pub properties: PublishProperties,
 }
 

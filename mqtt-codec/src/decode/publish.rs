@@ -80,7 +80,7 @@ pub(super) fn read_publish_property(
 
 impl PublishProperties {
     /// Reads properties that were kept in their wire form, without the length in front, such as
-    /// `write_forwarded` makes.
+    /// [`write_forwarded`](Self::write_forwarded) makes.
     ///
     /// # Errors
     /// They are not properties of a message, or they have a Topic Alias or a Subscription
