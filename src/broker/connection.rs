@@ -158,6 +158,18 @@ impl Connection {
         }
     }
 
+    /// Ends the connection without a word.
+    pub fn close_quietly(&self) {
+        self.handle.close_quietly();
+    }
+
+    /// Ends the connection because its client did not take a write in time.
+    pub fn write_timed_out(&self) {
+        bump(&self.broker.counters.write_timeouts);
+        tracing::info!(client = self.client_id(), "a write timed out; the connection ends");
+        self.handle.close_quietly();
+    }
+
     /// A PUBLISH. The reader has seen [`may_read`](Self::may_read).
     pub fn publish(&self, publish: Publish, now: Now) -> Flow {
         bump(&self.broker.counters.publishes_received);
@@ -240,7 +252,9 @@ impl Connection {
                     Taken::Close
                 }
                 Some(Ending::Quiet) => Taken::Close,
-                None if !owned => Taken::Close,
+                // What it asked for at the end is on its way to the store; the close follows that
+                // (invariant 18).
+                None if !owned => Taken::Idle,
                 // An answer just taken ends it.
                 None if self.handle.is_closing() => Taken::More,
                 None => self.take_deliveries(&mut state, &mut turn),

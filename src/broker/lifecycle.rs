@@ -217,6 +217,16 @@ impl Broker {
         self.finish_detached(detached, now);
     }
 
+    /// Ends every connection, for a stop. Sessions are kept or ended as their connections go.
+    pub fn close_all(&self, refusal: &Refusal) {
+        let sessions = lock(&self.registry).sessions();
+        for session in sessions {
+            if let Some(link) = &session.lock().link {
+                link.handle.close(refusal.clone());
+            }
+        }
+    }
+
     /// Writes a batch about a client's session that nobody waits for.
     pub(crate) fn submit_session_write(&self, client_id: &Arc<str>, batch: Batch) {
         let client = client_id.clone();

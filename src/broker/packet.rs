@@ -31,6 +31,12 @@ impl UserPairs {
         UserPairs { wire, count }
     }
 
+    /// The wire form.
+    #[must_use]
+    pub fn wire(&self) -> &Bytes {
+        &self.wire
+    }
+
     /// How many pairs there are.
     #[must_use]
     pub fn len(&self) -> usize {
