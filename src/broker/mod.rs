@@ -43,7 +43,7 @@ use bytes::Bytes;
 
 use crate::storage::Store;
 
-pub use channel::{ChannelSetup, Start};
+pub use channel::{ChannelSetup, QueueParts, Start};
 pub use connect::{Claim, Wakes};
 pub use connection::{Connection, Flow, Taken};
 pub use deliver::Reads;

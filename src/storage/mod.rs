@@ -10,6 +10,7 @@
 //! * a floor only rises, in the same step as the deletion it reports.
 
 mod contract;
+pub mod log;
 mod message;
 #[cfg(test)]
 pub mod testing;

@@ -1,0 +1,302 @@
+//! What callers submit, and what they get back.
+
+use bytes::Bytes;
+
+use crate::format::Kind;
+use crate::latch::Failure;
+
+/// A channel of one log. Stable for the life of the data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ChannelId(pub u32);
+
+/// What a caller wants kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewRecord {
+    /// Unix milliseconds; a record without one is never too old.
+    pub timestamp: Option<u64>,
+    /// Size to charge, in bytes: the caller's figure, whatever the encoding costs.
+    pub size: u64,
+    /// The caller's bytes. Kept in the tail cache as they are, so they should not pin a larger
+    /// buffer.
+    pub body: Bytes,
+}
+
+/// One change. All changes of a [`Batch`] happen together or not at all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Makes a channel known under a name; an existing one of the same kind is fine.
+    Define {
+        /// Unique in the log, 1 to 255 bytes.
+        name: Bytes,
+        /// Its kind, for ever.
+        kind: Kind,
+    },
+    /// Adds a record to a sequence; takes the next offset.
+    Append {
+        /// A sequence.
+        channel: ChannelId,
+        /// The record.
+        record: NewRecord,
+        /// Counted bytes the channel may hold with it.
+        max_bytes: Option<u64>,
+    },
+    /// Removes every record below a floor. Obtained from [`Engine::plan_trim`], which counts what
+    /// goes.
+    ///
+    /// [`Engine::plan_trim`]: crate::Engine::plan_trim
+    Trim(TrimPlan),
+    /// Replaces the value of a key; takes the next offset.
+    Set {
+        /// A map.
+        channel: ChannelId,
+        /// Its key.
+        key: Bytes,
+        /// The record.
+        record: NewRecord,
+    },
+    /// Deletes a key: stores the deletion under the next offset. Where the key has no value it
+    /// changes nothing and takes no offset.
+    Remove {
+        /// A map.
+        channel: ChannelId,
+        /// Its key.
+        key: Bytes,
+        /// The deletion, as a record.
+        record: NewRecord,
+    },
+    /// Drops a key's entry if it still is the one at `offset`; otherwise changes nothing.
+    Forget {
+        /// A map.
+        channel: ChannelId,
+        /// Its key.
+        key: Bytes,
+        /// The entry judged.
+        offset: u64,
+    },
+    /// Adds a job; takes the next offset.
+    Enqueue {
+        /// A work set.
+        channel: ChannelId,
+        /// The record.
+        record: NewRecord,
+        /// Counted bytes the channel may hold with it.
+        max_bytes: Option<u64>,
+    },
+    /// Notes how often a job was tried.
+    Attempt {
+        /// A work set.
+        channel: ChannelId,
+        /// The job.
+        offset: u64,
+        /// Attempts so far.
+        attempts: u32,
+        /// First attempt, Unix milliseconds.
+        first: u64,
+        /// Latest attempt, Unix milliseconds.
+        last: u64,
+    },
+    /// Removes a job: it is done.
+    Resolve {
+        /// A work set.
+        channel: ChannelId,
+        /// The job.
+        offset: u64,
+    },
+    /// Moves a job into a sequence under a new offset, in one step.
+    DeadLetter {
+        /// A work set.
+        work: ChannelId,
+        /// The job.
+        offset: u64,
+        /// A sequence.
+        channel: ChannelId,
+        /// The record it becomes there.
+        record: NewRecord,
+    },
+    /// Stores a small value.
+    Put {
+        /// Namespace.
+        space: u8,
+        /// Key, at most [`MAX_KEY_BYTES`](crate::MAX_KEY_BYTES).
+        key: Bytes,
+        /// Value, at most [`MAX_VALUE_BYTES`](crate::MAX_VALUE_BYTES).
+        value: Bytes,
+    },
+    /// Deletes a small value; deleting nothing is fine.
+    Delete {
+        /// Namespace.
+        space: u8,
+        /// Key.
+        key: Bytes,
+    },
+}
+
+/// A trim whose cost was counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TrimPlan {
+    pub(crate) channel: ChannelId,
+    /// The floor the count began at; the trim is refused if it has moved since.
+    pub(crate) from: u64,
+    pub(crate) floor: u64,
+    pub(crate) removed: u64,
+    pub(crate) freed: u64,
+}
+
+impl TrimPlan {
+    /// Records it removes.
+    #[must_use]
+    pub fn removed(&self) -> u64 {
+        self.removed
+    }
+}
+
+/// Changes that happen together or not at all: one batch lies in one frame.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// In the order they apply.
+    pub operations: Vec<Operation>,
+}
+
+impl From<Operation> for Batch {
+    fn from(operation: Operation) -> Batch {
+        Batch {
+            operations: vec![operation],
+        }
+    }
+}
+
+impl Batch {
+    /// An upper bound of the bytes the batch takes in a frame.
+    #[must_use]
+    pub fn encoded_bound(&self) -> u64 {
+        self.operations.iter().map(Operation::encoded_bound).sum()
+    }
+}
+
+/// More than the kind byte and the numbers of any operation can take.
+const FIXED_BOUND: usize = 80;
+
+impl Operation {
+    fn encoded_bound(&self) -> u64 {
+        let opaque = match self {
+            Operation::Define { name, .. } => name.len(),
+            Operation::Append { record, .. }
+            | Operation::Enqueue { record, .. }
+            | Operation::DeadLetter { record, .. } => record.body.len(),
+            Operation::Set { key, record, .. } | Operation::Remove { key, record, .. } => {
+                key.len() + record.body.len()
+            }
+            Operation::Forget { key, .. } | Operation::Delete { key, .. } => key.len(),
+            Operation::Put { key, value, .. } => key.len() + value.len(),
+            Operation::Trim(_) | Operation::Attempt { .. } | Operation::Resolve { .. } => 0,
+        };
+        (FIXED_BOUND + opaque) as u64
+    }
+}
+
+/// What a durable batch was given.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Receipt {
+    /// The frame that holds it.
+    pub lsn: u64,
+    /// Per operation, in order: the offset it took, or for `Define` the channel's id.
+    pub offsets: Vec<Option<u64>>,
+}
+
+/// Why a batch was not kept. Nothing of it was.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CommitError {
+    /// The channel has no room for it under its `max_bytes`.
+    ChannelFull {
+        /// The channel.
+        channel: ChannelId,
+        /// Counted bytes it holds.
+        bytes: u64,
+        /// The bound.
+        max_bytes: u64,
+    },
+    /// The disk has no room. The engine lives on; a later batch may fit.
+    NoSpace,
+    /// The batch is larger than a frame may be, or has more operations than one may hold.
+    TooLarge {
+        /// Bytes it may take.
+        bytes: u64,
+        /// The bound.
+        max_bytes: u64,
+    },
+    /// More is waiting to be committed than may wait. Try again later.
+    Overloaded,
+    /// There is no such channel.
+    UnknownChannel {
+        /// The id.
+        channel: ChannelId,
+    },
+    /// The channel is of another kind than the operation needs.
+    WrongKind {
+        /// The id.
+        channel: ChannelId,
+        /// What it is.
+        kind: Kind,
+    },
+    /// There is no such unresolved job.
+    NoSuchItem {
+        /// The work set.
+        channel: ChannelId,
+        /// The offset.
+        offset: u64,
+    },
+    /// The floor moved after the trim was planned; plan again.
+    FloorMoved {
+        /// The sequence.
+        channel: ChannelId,
+        /// Where the floor is now.
+        floor: u64,
+    },
+    /// A name or key is empty or too long, or a name is taken by another kind.
+    BadName,
+    /// The engine failed earlier, or is closed, and keeps nothing more until it is reopened.
+    Failed(Failure),
+}
+
+impl std::fmt::Display for CommitError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            CommitError::ChannelFull {
+                channel,
+                bytes,
+                max_bytes,
+            } => {
+                write!(
+                    f,
+                    "channel {} holds {bytes} of its {max_bytes} bytes",
+                    channel.0
+                )
+            }
+            CommitError::NoSpace => f.write_str("no room on the disk for another segment"),
+            CommitError::TooLarge { bytes, max_bytes } => {
+                write!(f, "{bytes} bytes do not fit one frame of {max_bytes}")
+            }
+            CommitError::Overloaded => f.write_str("too much is waiting to be committed"),
+            CommitError::UnknownChannel { channel } => {
+                write!(f, "there is no channel {}", channel.0)
+            }
+            CommitError::WrongKind { channel, kind } => {
+                write!(f, "channel {} is a {kind}", channel.0)
+            }
+            CommitError::NoSuchItem { channel, offset } => {
+                write!(
+                    f,
+                    "channel {}: nothing unresolved at offset {offset}",
+                    channel.0
+                )
+            }
+            CommitError::FloorMoved { channel, floor } => {
+                write!(f, "channel {}: the floor is {floor} by now", channel.0)
+            }
+            CommitError::BadName => f.write_str("a name or key is empty, too long or taken"),
+            CommitError::Failed(failure) => failure.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for CommitError {}

@@ -1,0 +1,286 @@
+//! The open log.
+
+use std::path::Path;
+use std::thread::JoinHandle;
+
+use crate::batch::{Batch, ChannelId, CommitError, Operation};
+use crate::commit::Committer;
+use crate::format::{Kind, MAX_NAME_BYTES};
+use crate::handoff::{Callback, Completion, Handoff, Pending, Ticket};
+use crate::latch::{Failure, Latch};
+use crate::plan::Planner;
+use crate::segment::{Layout, Segment, Segments};
+use crate::spare::Spares;
+use crate::state::State;
+use crate::storage::{FileSystem, Lock};
+use crate::sync::{Arc, RwLock};
+use crate::tail::TailCache;
+use crate::writer::Writer;
+
+/// Largest key of the keyspace or a map, in bytes.
+pub const MAX_KEY_BYTES: usize = 65_535;
+/// Largest value of the keyspace, in bytes.
+pub const MAX_VALUE_BYTES: usize = 1 << 20;
+/// Most bytes one batch may take in a frame.
+pub const MAX_BATCH_BYTES: u64 = 32 << 20;
+/// Most operations in one batch.
+pub const MAX_BATCH_OPERATIONS: usize = 32_768;
+/// Smallest segment, in bytes: for tests. The broker's configuration asks for more.
+pub const MIN_SEGMENT_BYTES: u64 = 4 << 10;
+/// Largest segment, in bytes, unless one batch needs more.
+pub const MAX_SEGMENT_BYTES: u64 = 1 << 30;
+
+/// Called on the commit thread once per frame, after every batch in it has its outcome. It must not
+/// block.
+pub type Wake = Arc<dyn Fn() + Send + Sync>;
+
+/// How a log is run.
+#[derive(Clone)]
+pub struct Options {
+    /// Capacity of a segment, in bytes, [`MIN_SEGMENT_BYTES`] to [`MAX_SEGMENT_BYTES`]; a segment
+    /// made for a larger batch is larger.
+    pub segment_bytes: u64,
+    /// Bound of the cache of recent records, in bytes; 0 is none.
+    pub tail_cache_bytes: u64,
+    /// Prepare the next segment on a thread of its own.
+    pub prepare_ahead: bool,
+    /// See [`Wake`].
+    pub wake: Option<Wake>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            segment_bytes: 64 << 20,
+            tail_cache_bytes: 16 << 20,
+            prepare_ahead: true,
+            wake: None,
+        }
+    }
+}
+
+impl std::fmt::Debug for Options {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Options")
+            .field("segment_bytes", &self.segment_bytes)
+            .field("tail_cache_bytes", &self.tail_cache_bytes)
+            .field("prepare_ahead", &self.prepare_ahead)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What readers see: changed once per frame, all at once.
+#[derive(Debug)]
+pub(crate) struct Published {
+    pub(crate) state: State,
+    pub(crate) tail: TailCache,
+}
+
+pub(crate) struct Shared {
+    pub(crate) published: RwLock<Published>,
+    pub(crate) segments: Segments,
+    pub(crate) handoff: Handoff,
+    pub(crate) latch: Latch,
+    wake: Option<Wake>,
+}
+
+impl Shared {
+    pub(crate) fn outcomes_ready(&self) {
+        if let Some(wake) = &self.wake {
+            wake();
+        }
+    }
+}
+
+/// What recovery found: the only thing an engine is made of.
+#[derive(Debug)]
+pub struct Recovered {
+    /// The file system the log lies on.
+    pub fs: Arc<dyn FileSystem>,
+    /// Its files.
+    pub layout: Layout,
+    /// The lock, held for the engine's life.
+    pub lock: Box<dyn Lock>,
+    /// What the frames add up to.
+    pub state: State,
+    /// Every segment, by number; the last is the one that goes on.
+    pub segments: Vec<Arc<Segment>>,
+    /// Position after the last frame of the last segment.
+    pub end: u64,
+    /// The last frame's LSN.
+    pub last_lsn: u64,
+}
+
+/// An open log. Clones of nothing: share it behind an `Arc`. Dropping it commits what is queued,
+/// says in the log that it ended on purpose, and releases the lock.
+pub struct Engine {
+    pub(crate) shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+    _lock: Box<dyn Lock>,
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").finish_non_exhaustive()
+    }
+}
+
+impl Engine {
+    /// Goes on where recovery found the end. Called by recovery, which is the only way to a
+    /// [`Recovered`] that is true; opening and inspecting can therefore never disagree.
+    ///
+    /// # Errors
+    /// Where a thread cannot be started, or there is no segment to go on in.
+    pub fn resume(recovered: Recovered, options: &Options) -> std::io::Result<Engine> {
+        let Recovered {
+            fs,
+            layout,
+            lock,
+            state,
+            segments,
+            end,
+            last_lsn,
+        } = recovered;
+        let Some(segment) = segments.last().cloned() else {
+            return Err(std::io::Error::other("a log has at least one segment"));
+        };
+        let segment_bytes = options
+            .segment_bytes
+            .clamp(MIN_SEGMENT_BYTES, MAX_SEGMENT_BYTES);
+        let spares = Spares::new(fs.clone(), layout.clone(), options.prepare_ahead)?;
+        spares.want(segment_bytes);
+        let shared = Arc::new(Shared {
+            published: RwLock::new(Published {
+                state,
+                tail: TailCache::new(options.tail_cache_bytes),
+            }),
+            segments: Segments::new(segments),
+            handoff: Handoff::default(),
+            latch: Latch::default(),
+            wake: options.wake.clone(),
+        });
+        let writer = Writer {
+            fs,
+            layout,
+            spares,
+            segment,
+            at: end,
+            next_lsn: last_lsn + 1,
+            // Recovery synced what it read, so all of it is durable.
+            durable_lsn: last_lsn,
+            segment_bytes,
+            witnessed: true,
+        };
+        let planner = Planner::default();
+        let committer = Committer {
+            shared: shared.clone(),
+            writer,
+            planner,
+            taken: Vec::new(),
+        };
+        let thread = std::thread::Builder::new()
+            .name("saguin-commit".into())
+            .spawn(move || committer.run())?;
+        Ok(Engine {
+            shared,
+            thread: Some(thread),
+            _lock: lock,
+        })
+    }
+
+    /// Submits a batch; it is kept when its ticket says so. Batches are kept in the order they are
+    /// submitted. Never blocks on the disk.
+    pub fn submit(&self, batch: impl Into<Batch>) -> Ticket {
+        let (ticket, completion) = Ticket::new();
+        self.push(batch.into(), completion);
+        ticket
+    }
+
+    /// Submits a batch and has its outcome handed to `done` on the commit thread, before
+    /// [`Options::wake`] is called. A batch refused at once is completed on the calling thread, and
+    /// `wake` is called there too.
+    pub fn submit_with(&self, batch: impl Into<Batch>, done: Callback) {
+        self.push(batch.into(), Completion::Call(done));
+    }
+
+    fn push(&self, batch: Batch, completion: Completion) {
+        let bytes = batch.encoded_bound();
+        if let Err(refusal) = bounded(&batch, bytes) {
+            completion.complete(Err(refusal));
+            self.shared.outcomes_ready();
+        } else if let Err((pending, refusal)) = self.shared.handoff.push(Pending {
+            batch,
+            bytes,
+            completion,
+        }) {
+            pending.completion.complete(Err(refusal));
+            self.shared.outcomes_ready();
+        }
+    }
+
+    /// The id of the channel with a name, making it known if it is new; durable on return.
+    ///
+    /// # Errors
+    /// [`CommitError::BadName`] where the name is taken by another kind; the rest as for any batch.
+    pub fn define(&self, name: &str, kind: Kind) -> Result<ChannelId, CommitError> {
+        let name = bytes::Bytes::copy_from_slice(name.as_bytes());
+        let receipt = self.submit(Operation::Define { name, kind }).wait()?;
+        let id = receipt.offsets.first().copied().flatten();
+        let id = id
+            .and_then(|id| u32::try_from(id).ok())
+            .ok_or(CommitError::BadName)?;
+        Ok(ChannelId(id))
+    }
+
+    /// The failure that stopped the engine from keeping anything more, if there was one. Reads go
+    /// on regardless.
+    #[must_use]
+    pub fn failure(&self) -> Option<Failure> {
+        self.shared.latch.get()
+    }
+
+    /// Where the log's segments are, for messages.
+    #[must_use]
+    pub fn newest_segment(&self) -> Option<std::path::PathBuf> {
+        let segments = self.shared.segments.snapshot();
+        segments.last().map(|s| Path::to_owned(&s.path))
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        self.shared.handoff.close();
+        if let Some(thread) = self.thread.take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the commit thread panicked outside its guard; this is a defect");
+        }
+    }
+}
+
+/// The bounds of one batch, checked before it takes a place in the queue.
+fn bounded(batch: &Batch, bytes: u64) -> Result<(), CommitError> {
+    if bytes > MAX_BATCH_BYTES || batch.operations.len() > MAX_BATCH_OPERATIONS {
+        return Err(CommitError::TooLarge {
+            bytes,
+            max_bytes: MAX_BATCH_BYTES,
+        });
+    }
+    for operation in &batch.operations {
+        let good = match operation {
+            Operation::Define { name, .. } => (1..=MAX_NAME_BYTES).contains(&name.len()),
+            Operation::Set { key, .. }
+            | Operation::Remove { key, .. }
+            | Operation::Forget { key, .. }
+            | Operation::Delete { key, .. } => key.len() <= MAX_KEY_BYTES,
+            Operation::Put { key, value, .. } => {
+                key.len() <= MAX_KEY_BYTES && value.len() <= MAX_VALUE_BYTES
+            }
+            _ => true,
+        };
+        if !good {
+            return Err(CommitError::BadName);
+        }
+    }
+    Ok(())
+}

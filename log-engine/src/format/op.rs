@@ -1,0 +1,675 @@
+//! Operations inside a frame.
+//!
+//! Each is a kind byte, then its fields: `v` is an unsigned LEB128 number in its shortest form,
+//! `bytes` is `v` length and that many bytes. A *record* is
+//! `v timestamp + 1 (0: none), v counted size, bytes body`.
+//!
+//! ```text
+//!    1 define       v channel, u8 kind, bytes name
+//!    2 state        v channel, u8 kind, bytes name, v next, v floor, v ceiling, v count, v bytes
+//!    3 segments     v oldest segment that belongs to the log
+//!    4 seal         v next segment
+//!   16 append       v channel, v offset, record
+//!   17 trim         v channel, v floor, v removed, v freed
+//!   18 set          v channel, v offset, bytes key, record
+//!   19 remove       v channel, v offset, bytes key, record
+//!   20 forget       v channel, v offset, bytes key
+//!   21 enqueue      v channel, v offset, record
+//!   22 attempt      v channel, v offset, v attempts, v first, v last
+//!   23 resolve      v channel, v offset
+//!   24 dead letter  v work channel, v work offset, v channel, v offset, record
+//!   25 put          u8 namespace, bytes key, bytes value
+//!   26 delete       u8 namespace, bytes key
+//! ```
+//!
+//! A kind this list does not have is an error: the frame was verified, so it is a newer build's.
+
+use super::varint;
+
+/// Longest channel name, in bytes.
+pub const MAX_NAME_BYTES: usize = 255;
+
+/// What a channel is to the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// An append log.
+    Sequence = 1,
+    /// Latest value per key.
+    Map = 2,
+    /// Unresolved jobs.
+    Work = 3,
+}
+
+impl Kind {
+    fn from_byte(byte: u8) -> Option<Kind> {
+        match byte {
+            1 => Some(Kind::Sequence),
+            2 => Some(Kind::Map),
+            3 => Some(Kind::Work),
+            _ => None,
+        }
+    }
+}
+
+impl std::fmt::Display for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Kind::Sequence => "sequence",
+            Kind::Map => "map",
+            Kind::Work => "work set",
+        })
+    }
+}
+
+/// A record as it lies in a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordRef<'a> {
+    /// Unix milliseconds, where the caller gave one.
+    pub timestamp: Option<u64>,
+    /// Size charged against bounds, in bytes: the caller's figure, not the encoded length.
+    pub size: u64,
+    /// The caller's bytes.
+    pub body: &'a [u8],
+}
+
+/// A channel's numbers, as a prologue restates them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StateLine<'a> {
+    /// Id.
+    pub channel: u32,
+    /// Kind.
+    pub kind: Kind,
+    /// Name.
+    pub name: &'a [u8],
+    /// The offset the next record takes.
+    pub next: u64,
+    /// The oldest readable offset.
+    pub floor: u64,
+    /// No offset at or above this was ever handed out; zero where none is needed.
+    pub ceiling: u64,
+    /// Live records.
+    pub count: u64,
+    /// Their counted size.
+    pub bytes: u64,
+}
+
+/// One change inside a frame. Documented field by field in the module's table.
+#[allow(missing_docs, reason = "the module's table has every field")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Op<'a> {
+    Define {
+        channel: u32,
+        kind: Kind,
+        name: &'a [u8],
+    },
+    State(StateLine<'a>),
+    Segments {
+        oldest: u64,
+    },
+    Seal {
+        next_segment: u64,
+    },
+    Append {
+        channel: u32,
+        offset: u64,
+        record: RecordRef<'a>,
+    },
+    Trim {
+        channel: u32,
+        floor: u64,
+        removed: u64,
+        freed: u64,
+    },
+    Set {
+        channel: u32,
+        offset: u64,
+        key: &'a [u8],
+        record: RecordRef<'a>,
+    },
+    Remove {
+        channel: u32,
+        offset: u64,
+        key: &'a [u8],
+        record: RecordRef<'a>,
+    },
+    Forget {
+        channel: u32,
+        offset: u64,
+        key: &'a [u8],
+    },
+    Enqueue {
+        channel: u32,
+        offset: u64,
+        record: RecordRef<'a>,
+    },
+    Attempt {
+        channel: u32,
+        offset: u64,
+        attempts: u32,
+        first: u64,
+        last: u64,
+    },
+    Resolve {
+        channel: u32,
+        offset: u64,
+    },
+    DeadLetter {
+        work: u32,
+        work_offset: u64,
+        channel: u32,
+        offset: u64,
+        record: RecordRef<'a>,
+    },
+    Put {
+        space: u8,
+        key: &'a [u8],
+        value: &'a [u8],
+    },
+    Delete {
+        space: u8,
+        key: &'a [u8],
+    },
+}
+
+/// A verified frame holds something this build cannot read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OpError {
+    /// A kind byte this build does not know.
+    UnknownKind {
+        /// The byte.
+        found: u8,
+    },
+    /// A field is cut short, out of range or not in its one encoding.
+    Field {
+        /// Kind byte of the operation.
+        kind: u8,
+        /// Which field.
+        field: &'static str,
+    },
+    /// The operations do not end where the body does.
+    Trailing {
+        /// Bytes left over.
+        bytes: usize,
+    },
+}
+
+impl std::fmt::Display for OpError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            OpError::UnknownKind { found } => write!(
+                f,
+                "operation kind {found} is unknown to this build; a newer one may have written it"
+            ),
+            OpError::Field { kind, field } => {
+                write!(f, "operation kind {kind}: its {field} is not readable")
+            }
+            OpError::Trailing { bytes } => {
+                write!(f, "{bytes} bytes follow the frame's last operation")
+            }
+        }
+    }
+}
+
+impl std::error::Error for OpError {}
+
+fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    varint::put(out, bytes.len() as u64);
+    out.extend_from_slice(bytes);
+}
+
+fn put_record(out: &mut Vec<u8>, record: &RecordRef<'_>) {
+    varint::put(out, record.timestamp.map_or(0, |t| t.saturating_add(1)));
+    varint::put(out, record.size);
+    put_bytes(out, record.body);
+}
+
+impl Op<'_> {
+    /// Appends the operation's bytes.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        let mut head = |kind: u8, numbers: &[u64]| {
+            out.push(kind);
+            for &n in numbers {
+                varint::put(out, n);
+            }
+        };
+        match *self {
+            Op::Define {
+                channel,
+                kind,
+                name,
+            } => {
+                head(1, &[channel.into()]);
+                out.push(kind as u8);
+                put_bytes(out, name);
+            }
+            Op::State(line) => {
+                head(2, &[line.channel.into()]);
+                out.push(line.kind as u8);
+                put_bytes(out, line.name);
+                for n in [line.next, line.floor, line.ceiling, line.count, line.bytes] {
+                    varint::put(out, n);
+                }
+            }
+            Op::Segments { oldest } => head(3, &[oldest]),
+            Op::Seal { next_segment } => head(4, &[next_segment]),
+            Op::Append {
+                channel,
+                offset,
+                record,
+            } => {
+                head(16, &[channel.into(), offset]);
+                put_record(out, &record);
+            }
+            Op::Trim {
+                channel,
+                floor,
+                removed,
+                freed,
+            } => {
+                head(17, &[channel.into(), floor, removed, freed]);
+            }
+            Op::Set {
+                channel,
+                offset,
+                key,
+                record,
+            } => {
+                head(18, &[channel.into(), offset]);
+                put_bytes(out, key);
+                put_record(out, &record);
+            }
+            Op::Remove {
+                channel,
+                offset,
+                key,
+                record,
+            } => {
+                head(19, &[channel.into(), offset]);
+                put_bytes(out, key);
+                put_record(out, &record);
+            }
+            Op::Forget {
+                channel,
+                offset,
+                key,
+            } => {
+                head(20, &[channel.into(), offset]);
+                put_bytes(out, key);
+            }
+            Op::Enqueue {
+                channel,
+                offset,
+                record,
+            } => {
+                head(21, &[channel.into(), offset]);
+                put_record(out, &record);
+            }
+            Op::Attempt {
+                channel,
+                offset,
+                attempts,
+                first,
+                last,
+            } => {
+                head(22, &[channel.into(), offset, attempts.into(), first, last]);
+            }
+            Op::Resolve { channel, offset } => head(23, &[channel.into(), offset]),
+            Op::DeadLetter {
+                work,
+                work_offset,
+                channel,
+                offset,
+                record,
+            } => {
+                head(24, &[work.into(), work_offset, channel.into(), offset]);
+                put_record(out, &record);
+            }
+            Op::Put { space, key, value } => {
+                head(25, &[]);
+                out.push(space);
+                put_bytes(out, key);
+                put_bytes(out, value);
+            }
+            Op::Delete { space, key } => {
+                head(26, &[]);
+                out.push(space);
+                put_bytes(out, key);
+            }
+        }
+    }
+}
+
+/// The operations of a verified frame, in order. Stops after the first error.
+#[derive(Clone, Debug)]
+pub struct Ops<'a> {
+    rest: &'a [u8],
+    left: u16,
+}
+
+impl<'a> Ops<'a> {
+    pub(super) fn new(body: &'a [u8], count: u16) -> Ops<'a> {
+        Ops {
+            rest: body,
+            left: count,
+        }
+    }
+}
+
+impl<'a> Iterator for Ops<'a> {
+    type Item = Result<Op<'a>, OpError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.left == 0 {
+            // Padding is the only thing allowed after the last operation: fewer than eight zeros.
+            let rest = std::mem::take(&mut self.rest);
+            if rest.len() >= super::FRAME_ALIGN || rest.iter().any(|&b| b != 0) {
+                return Some(Err(OpError::Trailing { bytes: rest.len() }));
+            }
+            return None;
+        }
+        self.left -= 1;
+        let op = Fields::read(&mut self.rest);
+        if op.is_err() {
+            self.left = 0;
+            self.rest = &[];
+        }
+        Some(op)
+    }
+}
+
+/// Reads the fields of one operation and names the one that cannot be read.
+struct Fields<'r, 'a> {
+    kind: u8,
+    rest: &'r mut &'a [u8],
+}
+
+impl<'a> Fields<'_, 'a> {
+    fn read(rest: &mut &'a [u8]) -> Result<Op<'a>, OpError> {
+        let Some((&kind, tail)) = rest.split_first() else {
+            return Err(OpError::Field {
+                kind: 0,
+                field: "kind",
+            });
+        };
+        *rest = tail;
+        let mut f = Fields { kind, rest };
+        Ok(match kind {
+            1 => Op::Define {
+                channel: f.id()?,
+                kind: f.kind_byte()?,
+                name: f.name()?,
+            },
+            2 => Op::State(StateLine {
+                channel: f.id()?,
+                kind: f.kind_byte()?,
+                name: f.name()?,
+                next: f.number("next")?,
+                floor: f.number("floor")?,
+                ceiling: f.number("ceiling")?,
+                count: f.number("count")?,
+                bytes: f.number("bytes")?,
+            }),
+            3 => Op::Segments {
+                oldest: f.number("oldest")?,
+            },
+            4 => Op::Seal {
+                next_segment: f.number("next segment")?,
+            },
+            16 => Op::Append {
+                channel: f.id()?,
+                offset: f.offset()?,
+                record: f.record()?,
+            },
+            17 => Op::Trim {
+                channel: f.id()?,
+                floor: f.number("floor")?,
+                removed: f.number("removed")?,
+                freed: f.number("freed")?,
+            },
+            18 => Op::Set {
+                channel: f.id()?,
+                offset: f.offset()?,
+                key: f.bytes("key")?,
+                record: f.record()?,
+            },
+            19 => Op::Remove {
+                channel: f.id()?,
+                offset: f.offset()?,
+                key: f.bytes("key")?,
+                record: f.record()?,
+            },
+            20 => Op::Forget {
+                channel: f.id()?,
+                offset: f.offset()?,
+                key: f.bytes("key")?,
+            },
+            21 => Op::Enqueue {
+                channel: f.id()?,
+                offset: f.offset()?,
+                record: f.record()?,
+            },
+            22 => Op::Attempt {
+                channel: f.id()?,
+                offset: f.offset()?,
+                attempts: f.small("attempts")?,
+                first: f.number("first")?,
+                last: f.number("last")?,
+            },
+            23 => Op::Resolve {
+                channel: f.id()?,
+                offset: f.offset()?,
+            },
+            24 => Op::DeadLetter {
+                work: f.id()?,
+                work_offset: f.number("work offset")?,
+                channel: f.id()?,
+                offset: f.offset()?,
+                record: f.record()?,
+            },
+            25 => Op::Put {
+                space: f.byte("namespace")?,
+                key: f.bytes("key")?,
+                value: f.bytes("value")?,
+            },
+            26 => Op::Delete {
+                space: f.byte("namespace")?,
+                key: f.bytes("key")?,
+            },
+            found => return Err(OpError::UnknownKind { found }),
+        })
+    }
+
+    fn error(&self, field: &'static str) -> OpError {
+        OpError::Field {
+            kind: self.kind,
+            field,
+        }
+    }
+
+    fn number(&mut self, field: &'static str) -> Result<u64, OpError> {
+        varint::take(self.rest).ok_or_else(|| self.error(field))
+    }
+
+    fn small(&mut self, field: &'static str) -> Result<u32, OpError> {
+        u32::try_from(self.number(field)?).map_err(|_| self.error(field))
+    }
+
+    fn id(&mut self) -> Result<u32, OpError> {
+        self.small("channel")
+    }
+
+    fn offset(&mut self) -> Result<u64, OpError> {
+        self.number("offset")
+    }
+
+    fn byte(&mut self, field: &'static str) -> Result<u8, OpError> {
+        let (&byte, tail) = self.rest.split_first().ok_or_else(|| self.error(field))?;
+        *self.rest = tail;
+        Ok(byte)
+    }
+
+    fn kind_byte(&mut self) -> Result<Kind, OpError> {
+        Kind::from_byte(self.byte("kind")?).ok_or_else(|| self.error("kind"))
+    }
+
+    fn bytes(&mut self, field: &'static str) -> Result<&'a [u8], OpError> {
+        let len = self.number(field)?;
+        if len > self.rest.len() as u64 {
+            return Err(self.error(field));
+        }
+        let (bytes, tail) = self.rest.split_at(len as usize);
+        *self.rest = tail;
+        Ok(bytes)
+    }
+
+    fn name(&mut self) -> Result<&'a [u8], OpError> {
+        let name = self.bytes("name")?;
+        if name.is_empty() || name.len() > MAX_NAME_BYTES {
+            return Err(self.error("name"));
+        }
+        Ok(name)
+    }
+
+    fn record(&mut self) -> Result<RecordRef<'a>, OpError> {
+        Ok(RecordRef {
+            timestamp: self.number("timestamp")?.checked_sub(1),
+            size: self.number("size")?,
+            body: self.bytes("body")?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    pub(crate) fn one_of_each() -> Vec<Op<'static>> {
+        let record = RecordRef {
+            timestamp: Some(1_700_000_000_123),
+            size: 40,
+            body: b"body",
+        };
+        let bare = RecordRef {
+            timestamp: None,
+            size: 0,
+            body: b"",
+        };
+        vec![
+            Op::Define {
+                channel: 1,
+                kind: Kind::Work,
+                name: b"jobs",
+            },
+            Op::State(StateLine {
+                channel: 2,
+                kind: Kind::Map,
+                name: b"state",
+                next: 300,
+                floor: 1,
+                ceiling: 0,
+                count: 4,
+                bytes: 1 << 40,
+            }),
+            Op::Segments { oldest: 3 },
+            Op::Seal { next_segment: 9 },
+            Op::Append {
+                channel: 0,
+                offset: u64::MAX,
+                record,
+            },
+            Op::Trim {
+                channel: 1,
+                floor: 10,
+                removed: 9,
+                freed: 360,
+            },
+            Op::Set {
+                channel: 2,
+                offset: 7,
+                key: b"a/b",
+                record,
+            },
+            Op::Remove {
+                channel: 2,
+                offset: 8,
+                key: b"a/b",
+                record: bare,
+            },
+            Op::Forget {
+                channel: 2,
+                offset: 8,
+                key: b"a/b",
+            },
+            Op::Enqueue {
+                channel: 3,
+                offset: 1,
+                record,
+            },
+            Op::Attempt {
+                channel: 3,
+                offset: 1,
+                attempts: 2,
+                first: 5,
+                last: 6,
+            },
+            Op::Resolve {
+                channel: 3,
+                offset: 1,
+            },
+            Op::DeadLetter {
+                work: 3,
+                work_offset: 1,
+                channel: 4,
+                offset: 1,
+                record,
+            },
+            Op::Put {
+                space: 2,
+                key: b"k",
+                value: b"v",
+            },
+            Op::Delete {
+                space: 2,
+                key: b"k",
+            },
+        ]
+    }
+
+    #[test]
+    fn every_operation_comes_back_and_every_cut_is_seen() {
+        for op in one_of_each() {
+            let mut bytes = Vec::new();
+            op.encode(&mut bytes);
+            assert_eq!(
+                Ops::new(&bytes, 1).collect::<Result<Vec<_>, _>>(),
+                Ok(vec![op])
+            );
+            for cut in 0..bytes.len() {
+                let first = Ops::new(&bytes[..cut], 1).next();
+                assert!(matches!(first, Some(Err(_))), "{op:?} cut at {cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_after_the_last_operation_are_an_error_unless_padding() {
+        let mut bytes = Vec::new();
+        Op::Resolve {
+            channel: 1,
+            offset: 1,
+        }
+        .encode(&mut bytes);
+        bytes.extend([0; 7]);
+        assert!(Ops::new(&bytes, 1).all(|op| op.is_ok()));
+        bytes.push(0);
+        assert!(
+            Ops::new(&bytes, 1).any(|op| op.is_err()),
+            "eight zeros are not padding"
+        );
+        assert!(matches!(
+            Ops::new(&[99], 1).next(),
+            Some(Err(OpError::UnknownKind { found: 99 }))
+        ));
+    }
+}

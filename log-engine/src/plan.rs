@@ -1,0 +1,473 @@
+//! From batches to one frame: judges each batch against the published state *and* what the frame
+//! already holds, hands out offsets in queue order, and encodes.
+//!
+//! A batch is planned whole or not at all: a refusal undoes what its earlier operations left here.
+//! Nothing of this is visible to readers; a frame that does not become durable is dropped with
+//! [`Planner::begin`].
+
+use std::collections::HashMap;
+
+use bytes::Bytes;
+
+use crate::batch::{Batch, ChannelId, CommitError, NewRecord, Operation, TrimPlan};
+use crate::format::{FrameBuilder, Kind, MAX_NAME_BYTES, Op, RecordRef};
+use crate::state::{Channel, Content, Numbers, State};
+use crate::tail::StoredRecord;
+
+/// Most channels of one log: a prologue, one frame, restates them all.
+const MAX_CHANNELS: u32 = 60_000;
+
+/// Builds one frame after another.
+#[derive(Debug, Default)]
+pub(crate) struct Planner {
+    pub(crate) frame: FrameBuilder,
+    /// Records to cache once the frame is durable.
+    pub(crate) records: Vec<(ChannelId, StoredRecord)>,
+    /// Numbers of the channels this frame touches, as they will be after it.
+    numbers: HashMap<u32, Numbers>,
+    /// Jobs this frame adds (their size) or removes (`None`).
+    jobs: HashMap<(u32, u64), Option<u64>>,
+    /// Map entries this frame sets (offset, deletion) or drops (`None`).
+    keys: HashMap<(u32, Bytes), Option<(u64, bool)>>,
+    /// Channels this frame defines.
+    defined: Vec<(Bytes, Kind, u32)>,
+    undo: Vec<Undo>,
+}
+
+/// How to take back one change to the overlay.
+#[derive(Debug)]
+enum Undo {
+    Numbers(u32, Option<Numbers>),
+    Job((u32, u64), Option<Option<u64>>),
+    Key((u32, Bytes), Option<Option<(u64, bool)>>),
+    Defined,
+}
+
+impl Planner {
+    /// Begins a frame.
+    pub(crate) fn begin(&mut self) {
+        self.frame.clear();
+        self.records.clear();
+        self.numbers.clear();
+        self.jobs.clear();
+        self.keys.clear();
+        self.defined.clear();
+        self.undo.clear();
+    }
+
+    /// Adds a batch; the offsets it takes, one entry per operation.
+    pub(crate) fn add(
+        &mut self,
+        state: &State,
+        batch: &Batch,
+    ) -> Result<Vec<Option<u64>>, CommitError> {
+        let mark = (self.frame.mark(), self.records.len());
+        self.undo.clear();
+        let mut offsets = Vec::with_capacity(batch.operations.len());
+        for operation in &batch.operations {
+            match self.operation(state, operation) {
+                Ok(offset) => offsets.push(offset),
+                Err(refusal) => {
+                    self.frame.rollback(mark.0);
+                    self.records.truncate(mark.1);
+                    self.roll_back();
+                    return Err(refusal);
+                }
+            }
+        }
+        Ok(offsets)
+    }
+
+    fn operation(
+        &mut self,
+        state: &State,
+        operation: &Operation,
+    ) -> Result<Option<u64>, CommitError> {
+        match operation {
+            Operation::Define { name, kind } => self.define(state, name, *kind).map(Some),
+            Operation::Append {
+                channel,
+                record,
+                max_bytes,
+            } => {
+                let offset = self.take(state, *channel, Kind::Sequence, record, *max_bytes)?;
+                let op = Op::Append {
+                    channel: channel.0,
+                    offset,
+                    record: as_ref(record),
+                };
+                self.frame.push(&op);
+                self.cache(*channel, offset, record, &Bytes::new(), false);
+                Ok(Some(offset))
+            }
+            Operation::Trim(plan) => self.trim(state, plan).map(|()| None),
+            Operation::Set {
+                channel,
+                key,
+                record,
+            } => self.replace(state, *channel, key, record, false).map(Some),
+            Operation::Remove {
+                channel,
+                key,
+                record,
+            } => {
+                if self
+                    .key(state, *channel, key)?
+                    .is_none_or(|(_, deletion)| deletion)
+                {
+                    return Ok(None);
+                }
+                self.replace(state, *channel, key, record, true).map(Some)
+            }
+            Operation::Forget {
+                channel,
+                key,
+                offset,
+            } => {
+                if self
+                    .key(state, *channel, key)?
+                    .is_some_and(|(at, _)| at == *offset)
+                {
+                    self.frame.push(&Op::Forget {
+                        channel: channel.0,
+                        offset: *offset,
+                        key,
+                    });
+                    self.set_key(*channel, key, None);
+                }
+                Ok(None)
+            }
+            Operation::Enqueue {
+                channel,
+                record,
+                max_bytes,
+            } => {
+                let offset = self.take(state, *channel, Kind::Work, record, *max_bytes)?;
+                let op = Op::Enqueue {
+                    channel: channel.0,
+                    offset,
+                    record: as_ref(record),
+                };
+                self.frame.push(&op);
+                self.set_job(*channel, offset, Some(record.size));
+                self.cache(*channel, offset, record, &Bytes::new(), false);
+                Ok(Some(offset))
+            }
+            Operation::Attempt {
+                channel,
+                offset,
+                attempts,
+                first,
+                last,
+            } => {
+                self.job(state, *channel, *offset)?;
+                let (channel, offset) = (channel.0, *offset);
+                let (attempts, first, last) = (*attempts, *first, *last);
+                self.frame.push(&Op::Attempt {
+                    channel,
+                    offset,
+                    attempts,
+                    first,
+                    last,
+                });
+                Ok(None)
+            }
+            Operation::Resolve { channel, offset } => {
+                self.remove_job(state, *channel, *offset)?;
+                self.frame.push(&Op::Resolve {
+                    channel: channel.0,
+                    offset: *offset,
+                });
+                Ok(None)
+            }
+            Operation::DeadLetter {
+                work,
+                offset: work_offset,
+                channel,
+                record,
+            } => {
+                // Never refused for room: a bound does not refuse what relieves the queue.
+                let offset = self.take(state, *channel, Kind::Sequence, record, None)?;
+                self.remove_job(state, *work, *work_offset)?;
+                self.frame.push(&Op::DeadLetter {
+                    work: work.0,
+                    work_offset: *work_offset,
+                    channel: channel.0,
+                    offset,
+                    record: as_ref(record),
+                });
+                self.cache(*channel, offset, record, &Bytes::new(), false);
+                Ok(Some(offset))
+            }
+            Operation::Put { space, key, value } => {
+                self.frame.push(&Op::Put {
+                    space: *space,
+                    key,
+                    value,
+                });
+                Ok(None)
+            }
+            Operation::Delete { space, key } => {
+                let known = state.keyspace().contains_key(&(*space, key.clone()));
+                // A key put earlier in this frame is not looked for: deleting twice is harmless.
+                if known || self.frame.operations() > 0 {
+                    self.frame.push(&Op::Delete { space: *space, key });
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    fn define(&mut self, state: &State, name: &Bytes, kind: Kind) -> Result<u64, CommitError> {
+        if name.is_empty() || name.len() > MAX_NAME_BYTES {
+            return Err(CommitError::BadName);
+        }
+        let known = state
+            .channel_named(name)
+            .and_then(|id| Some((id, state.channel(id)?.kind)))
+            .or_else(|| {
+                self.defined
+                    .iter()
+                    .find(|d| d.0 == name)
+                    .map(|d| (d.2, d.1))
+            });
+        match known {
+            Some((id, was)) if was == kind => return Ok(id.into()),
+            Some(_) => return Err(CommitError::BadName),
+            None => {}
+        }
+        let id = state.next_channel_id() + self.defined.len() as u32;
+        if id >= MAX_CHANNELS {
+            let (bytes, max_bytes) = (u64::from(id), u64::from(MAX_CHANNELS));
+            return Err(CommitError::TooLarge { bytes, max_bytes });
+        }
+        self.frame.push(&Op::Define {
+            channel: id,
+            kind,
+            name,
+        });
+        self.defined.push((name.clone(), kind, id));
+        self.undo.push(Undo::Defined);
+        Ok(id.into())
+    }
+
+    /// Takes the next offset of a channel for a record, if the channel has room for it.
+    fn take(
+        &mut self,
+        state: &State,
+        channel: ChannelId,
+        kind: Kind,
+        record: &NewRecord,
+        max_bytes: Option<u64>,
+    ) -> Result<u64, CommitError> {
+        let mut numbers = self.numbers(state, channel, kind)?;
+        if let Some(max_bytes) = max_bytes
+            && numbers.bytes.saturating_add(record.size) > max_bytes
+        {
+            return Err(CommitError::ChannelFull {
+                channel,
+                bytes: numbers.bytes,
+                max_bytes,
+            });
+        }
+        let offset = numbers.next;
+        numbers.add(offset, record.size);
+        self.set_numbers(channel, numbers);
+        Ok(offset)
+    }
+
+    fn trim(&mut self, state: &State, plan: &TrimPlan) -> Result<(), CommitError> {
+        let TrimPlan {
+            channel,
+            from,
+            floor,
+            removed,
+            freed,
+        } = *plan;
+        let mut numbers = self.numbers(state, channel, Kind::Sequence)?;
+        // Counted from another floor, the numbers would be wrong for ever.
+        if numbers.floor != from {
+            return Err(CommitError::FloorMoved {
+                channel,
+                floor: numbers.floor,
+            });
+        }
+        numbers.floor = floor;
+        numbers.count -= removed;
+        numbers.bytes -= freed;
+        self.set_numbers(channel, numbers);
+        self.frame.push(&Op::Trim {
+            channel: channel.0,
+            floor,
+            removed,
+            freed,
+        });
+        Ok(())
+    }
+
+    fn replace(
+        &mut self,
+        state: &State,
+        channel: ChannelId,
+        key: &Bytes,
+        record: &NewRecord,
+        deletion: bool,
+    ) -> Result<u64, CommitError> {
+        let offset = self.take(state, channel, Kind::Map, record, None)?;
+        let (id, record_ref) = (channel.0, as_ref(record));
+        self.frame.push(&if deletion {
+            Op::Remove {
+                channel: id,
+                offset,
+                key,
+                record: record_ref,
+            }
+        } else {
+            Op::Set {
+                channel: id,
+                offset,
+                key,
+                record: record_ref,
+            }
+        });
+        self.set_key(channel, key, Some((offset, deletion)));
+        self.cache(channel, offset, record, key, deletion);
+        Ok(offset)
+    }
+
+    fn cache(
+        &mut self,
+        channel: ChannelId,
+        offset: u64,
+        record: &NewRecord,
+        key: &Bytes,
+        deletion: bool,
+    ) {
+        let NewRecord {
+            timestamp,
+            size,
+            ref body,
+        } = *record;
+        let (key, body) = (key.clone(), body.clone());
+        let stored = StoredRecord {
+            offset,
+            timestamp,
+            size,
+            key,
+            deletion,
+            body,
+        };
+        self.records.push((channel, stored));
+    }
+
+    fn numbers(
+        &self,
+        state: &State,
+        channel: ChannelId,
+        kind: Kind,
+    ) -> Result<Numbers, CommitError> {
+        let known = known(state, channel, kind)?;
+        Ok(self
+            .numbers
+            .get(&channel.0)
+            .copied()
+            .unwrap_or(known.numbers))
+    }
+
+    /// The size of an unresolved job.
+    fn job(&self, state: &State, channel: ChannelId, offset: u64) -> Result<u64, CommitError> {
+        let known = known(state, channel, Kind::Work)?;
+        let size = match self.jobs.get(&(channel.0, offset)) {
+            Some(&here) => here,
+            None => match &known.content {
+                Content::Work(work) => work.get(offset).map(|item| item.size),
+                _ => None,
+            },
+        };
+        size.ok_or(CommitError::NoSuchItem { channel, offset })
+    }
+
+    fn remove_job(
+        &mut self,
+        state: &State,
+        channel: ChannelId,
+        offset: u64,
+    ) -> Result<(), CommitError> {
+        let size = self.job(state, channel, offset)?;
+        let mut numbers = self.numbers(state, channel, Kind::Work)?;
+        numbers.count -= 1;
+        numbers.bytes -= size;
+        self.set_numbers(channel, numbers);
+        self.set_job(channel, offset, None);
+        Ok(())
+    }
+
+    /// Offset and deletion mark of a key's entry.
+    fn key(
+        &self,
+        state: &State,
+        channel: ChannelId,
+        key: &Bytes,
+    ) -> Result<Option<(u64, bool)>, CommitError> {
+        let known = known(state, channel, Kind::Map)?;
+        if let Some(&here) = self.keys.get(&(channel.0, key.clone())) {
+            return Ok(here);
+        }
+        let Content::Map(map) = &known.content else {
+            return Ok(None);
+        };
+        Ok(map.get(key).map(|entry| (entry.offset, entry.deletion)))
+    }
+
+    fn set_numbers(&mut self, channel: ChannelId, numbers: Numbers) {
+        let old = self.numbers.insert(channel.0, numbers);
+        self.undo.push(Undo::Numbers(channel.0, old));
+    }
+
+    fn set_job(&mut self, channel: ChannelId, offset: u64, size: Option<u64>) {
+        let old = self.jobs.insert((channel.0, offset), size);
+        self.undo.push(Undo::Job((channel.0, offset), old));
+    }
+
+    fn set_key(&mut self, channel: ChannelId, key: &Bytes, entry: Option<(u64, bool)>) {
+        let old = self.keys.insert((channel.0, key.clone()), entry);
+        self.undo.push(Undo::Key((channel.0, key.clone()), old));
+    }
+
+    fn roll_back(&mut self) {
+        while let Some(undo) = self.undo.pop() {
+            match undo {
+                Undo::Numbers(channel, old) => restore(&mut self.numbers, channel, old),
+                Undo::Job(job, old) => restore(&mut self.jobs, job, old),
+                Undo::Key(key, old) => restore(&mut self.keys, key, old),
+                Undo::Defined => drop(self.defined.pop()),
+            }
+        }
+    }
+}
+
+fn restore<K: std::hash::Hash + Eq, V>(map: &mut HashMap<K, V>, key: K, old: Option<V>) {
+    match old {
+        Some(value) => drop(map.insert(key, value)),
+        None => drop(map.remove(&key)),
+    }
+}
+
+fn known(state: &State, channel: ChannelId, kind: Kind) -> Result<&Channel, CommitError> {
+    match state.channel(channel.0) {
+        None => Err(CommitError::UnknownChannel { channel }),
+        Some(known) if known.kind != kind => Err(CommitError::WrongKind {
+            channel,
+            kind: known.kind,
+        }),
+        Some(known) => Ok(known),
+    }
+}
+
+fn as_ref(record: &NewRecord) -> RecordRef<'_> {
+    RecordRef {
+        timestamp: record.timestamp,
+        size: record.size,
+        body: &record.body,
+    }
+}

@@ -1,0 +1,124 @@
+//! What a verified frame may contradict.
+
+use crate::format::Kind;
+
+/// A frame that verifies but cannot follow what came before it. In a running engine this is a
+/// defect; in recovery it is damage.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StateError {
+    /// It names a channel that was never defined.
+    UnknownChannel {
+        /// The id.
+        channel: u32,
+    },
+    /// It treats a channel as another kind than it is.
+    WrongKind {
+        /// The id.
+        channel: u32,
+        /// What the channel is.
+        kind: Kind,
+        /// What the operation needs.
+        wanted: Kind,
+    },
+    /// It defines an id or a name that is taken.
+    DefinedTwice {
+        /// The id.
+        channel: u32,
+        /// The name.
+        name: String,
+    },
+    /// A record's offset is not the channel's next.
+    OffsetOutOfOrder {
+        /// The channel.
+        channel: u32,
+        /// Its next offset.
+        expected: u64,
+        /// The record's.
+        found: u64,
+    },
+    /// A trim lowers the floor, passes the end or frees more than there is.
+    ImpossibleTrim {
+        /// The channel.
+        channel: u32,
+        /// The new floor.
+        floor: u64,
+        /// Records it says went.
+        removed: u64,
+        /// Bytes it says went.
+        freed: u64,
+    },
+    /// It names a job or an entry that is not there.
+    NoSuchItem {
+        /// The channel.
+        channel: u32,
+        /// The offset.
+        offset: u64,
+    },
+    /// A segment's prologue states other numbers than the frames before it add up to.
+    PrologueDisagrees {
+        /// The channel.
+        channel: u32,
+        /// What replay gave.
+        replayed: String,
+        /// What the prologue says.
+        stated: String,
+    },
+}
+
+impl std::fmt::Display for StateError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            StateError::UnknownChannel { channel } => {
+                write!(f, "channel {channel} was never defined")
+            }
+            StateError::WrongKind {
+                channel,
+                kind,
+                wanted,
+            } => {
+                write!(
+                    f,
+                    "channel {channel} is a {kind}, the operation needs a {wanted}"
+                )
+            }
+            StateError::DefinedTwice { channel, name } => {
+                write!(f, "channel {channel} {name:?} is defined twice")
+            }
+            StateError::OffsetOutOfOrder {
+                channel,
+                expected,
+                found,
+            } => {
+                write!(
+                    f,
+                    "channel {channel}: expected offset {expected}, found {found}"
+                )
+            }
+            StateError::ImpossibleTrim {
+                channel,
+                floor,
+                removed,
+                freed,
+            } => write!(
+                f,
+                "channel {channel}: a trim to {floor} removing {removed} records and {freed} bytes is impossible"
+            ),
+            StateError::NoSuchItem { channel, offset } => {
+                write!(
+                    f,
+                    "channel {channel}: nothing unresolved at offset {offset}"
+                )
+            }
+            StateError::PrologueDisagrees {
+                channel,
+                replayed,
+                stated,
+            } => write!(
+                f,
+                "channel {channel}: the prologue states {stated}, the frames before it add up to {replayed}"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for StateError {}

@@ -1,0 +1,505 @@
+//! What the log adds up to: the channels, their numbers and where their records lie.
+//!
+//! [`State::apply`] is the only thing that changes it. The commit thread calls it with the frame
+//! it has just made durable, recovery calls it with the frame it has just verified: the running
+//! state and the recovered one cannot mean different things by the same bytes.
+
+mod error;
+mod map;
+mod sequence;
+mod work;
+
+use std::collections::{BTreeMap, HashMap};
+
+use bytes::Bytes;
+
+pub use error::StateError;
+pub use map::{MapEntry, MapIndex};
+pub use sequence::{Anchor, SequenceIndex};
+pub use work::{WorkEntry, WorkIndex};
+
+use crate::format::{Kind, Op, RecordRef, StateLine};
+
+/// Where a record lies: the frame that holds it. The record is found by walking the frame's
+/// operations, because the frame's checksum has to be verified anyway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Location {
+    /// Segment number.
+    pub segment: u32,
+    /// Position of the frame in the file, in bytes.
+    pub frame: u32,
+}
+
+/// A channel's numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Numbers {
+    /// The offset the next record takes; from 1, never falling (invariant 9).
+    pub next: u64,
+    /// The oldest readable offset; never falling, never derived from what survives (invariant 1).
+    pub floor: u64,
+    /// No offset at or above this was handed out; zero where none is needed.
+    pub ceiling: u64,
+    /// Live records, kept and not computed: offsets may have gaps.
+    pub count: u64,
+    /// Their counted size, in bytes.
+    pub bytes: u64,
+}
+
+impl Numbers {
+    const EMPTY: Numbers = Numbers {
+        next: 1,
+        floor: 1,
+        ceiling: 0,
+        count: 0,
+        bytes: 0,
+    };
+
+    /// The one place that adds a record of `size` at `offset` to a channel's numbers.
+    pub(crate) fn add(&mut self, offset: u64, size: u64) {
+        self.next = offset + 1;
+        self.count += 1;
+        self.bytes += size;
+    }
+}
+
+/// What a channel holds.
+#[derive(Debug)]
+pub enum Content {
+    /// Records of an append log.
+    Sequence(SequenceIndex),
+    /// Latest values.
+    Map(MapIndex),
+    /// Unresolved jobs.
+    Work(WorkIndex),
+}
+
+/// One channel.
+#[derive(Debug)]
+pub struct Channel {
+    /// Name, unique in the log.
+    pub name: Box<[u8]>,
+    /// Kind.
+    pub kind: Kind,
+    /// Numbers.
+    pub numbers: Numbers,
+    /// Content.
+    pub content: Content,
+}
+
+impl Channel {
+    fn new(kind: Kind, name: &[u8], numbers: Numbers) -> Channel {
+        let content = match kind {
+            Kind::Sequence => Content::Sequence(SequenceIndex::default()),
+            Kind::Map => Content::Map(MapIndex::default()),
+            Kind::Work => Content::Work(WorkIndex::default()),
+        };
+        Channel {
+            name: name.into(),
+            kind,
+            numbers,
+            content,
+        }
+    }
+
+    fn line(&self, channel: u32) -> StateLine<'_> {
+        let Numbers {
+            next,
+            floor,
+            ceiling,
+            count,
+            bytes,
+        } = self.numbers;
+        StateLine {
+            channel,
+            kind: self.kind,
+            name: &self.name,
+            next,
+            floor,
+            ceiling,
+            count,
+            bytes,
+        }
+    }
+}
+
+/// Everything the log says.
+#[derive(Debug, Default)]
+pub struct State {
+    channels: BTreeMap<u32, Channel>,
+    names: HashMap<Box<[u8]>, u32>,
+    keyspace: BTreeMap<(u8, Bytes), Bytes>,
+    oldest_segment: u64,
+}
+
+impl State {
+    /// The channel with this id.
+    #[must_use]
+    pub fn channel(&self, id: u32) -> Option<&Channel> {
+        self.channels.get(&id)
+    }
+
+    /// The id of the channel with this name.
+    #[must_use]
+    pub fn channel_named(&self, name: &[u8]) -> Option<u32> {
+        self.names.get(name).copied()
+    }
+
+    /// Every channel, by id.
+    pub fn channels(&self) -> impl Iterator<Item = (u32, &Channel)> {
+        self.channels.iter().map(|(&id, channel)| (id, channel))
+    }
+
+    /// The id a new channel would take.
+    #[must_use]
+    pub fn next_channel_id(&self) -> u32 {
+        self.channels.last_key_value().map_or(0, |(&id, _)| id + 1)
+    }
+
+    /// The keyspace, by namespace and key.
+    #[must_use]
+    pub fn keyspace(&self) -> &BTreeMap<(u8, Bytes), Bytes> {
+        &self.keyspace
+    }
+
+    /// The oldest segment that belongs to the log, as the newest prologue states it; zero before
+    /// the first.
+    #[must_use]
+    pub fn oldest_segment(&self) -> u64 {
+        self.oldest_segment
+    }
+
+    /// The operations of a prologue: everything a later part of the log may build on.
+    pub fn prologue(&self) -> impl Iterator<Item = Op<'_>> {
+        let segments = Op::Segments {
+            oldest: self.oldest_segment.max(1),
+        };
+        let lines = self
+            .channels
+            .iter()
+            .map(|(&id, channel)| Op::State(channel.line(id)));
+        std::iter::once(segments).chain(lines)
+    }
+
+    /// Applies one operation of the frame at `at`.
+    ///
+    /// # Errors
+    /// [`StateError`] where a verified frame contradicts what came before it. Nothing was changed.
+    pub fn apply(&mut self, op: &Op<'_>, at: Location) -> Result<(), StateError> {
+        match *op {
+            Op::Define {
+                channel,
+                kind,
+                name,
+            } => self.define(channel, kind, name, Numbers::EMPTY),
+            Op::State(line) => self.restate(&line),
+            Op::Segments { oldest } => {
+                self.oldest_segment = self.oldest_segment.max(oldest);
+                Ok(())
+            }
+            // Read by whoever walks segments; it changes no channel.
+            Op::Seal { .. } => Ok(()),
+            Op::Append {
+                channel,
+                offset,
+                record,
+            } => self.append(channel, offset, &record, at),
+            Op::Trim {
+                channel,
+                floor,
+                removed,
+                freed,
+            } => self.trim(channel, floor, removed, freed),
+            Op::Set {
+                channel,
+                offset,
+                key,
+                record,
+            } => self.replace(channel, offset, key, &record, false, at),
+            Op::Remove {
+                channel,
+                offset,
+                key,
+                record,
+            } => self.replace(channel, offset, key, &record, true, at),
+            Op::Forget {
+                channel,
+                offset,
+                key,
+            } => self.forget(channel, offset, key),
+            Op::Enqueue {
+                channel,
+                offset,
+                record,
+            } => self.enqueue(channel, offset, &record, at),
+            Op::Attempt {
+                channel,
+                offset,
+                attempts,
+                first,
+                last,
+            } => {
+                let (_, work) = self.work_mut(channel)?;
+                let item = work.get_mut(offset);
+                let item = item.ok_or(StateError::NoSuchItem { channel, offset })?;
+                item.attempts = attempts;
+                item.attempted = Some((first, last));
+                Ok(())
+            }
+            Op::Resolve { channel, offset } => self.resolve(channel, offset),
+            Op::DeadLetter {
+                work,
+                work_offset,
+                channel,
+                offset,
+                record,
+            } => {
+                // Both halves are judged before either is made: a move is never half done
+                // (invariant 5).
+                self.sequence_mut(channel)?
+                    .0
+                    .check_offset(channel, offset)?;
+                self.resolve(work, work_offset)?;
+                self.append(channel, offset, &record, at)
+            }
+            Op::Put { space, key, value } => {
+                let key = (space, Bytes::copy_from_slice(key));
+                self.keyspace.insert(key, Bytes::copy_from_slice(value));
+                Ok(())
+            }
+            Op::Delete { space, key } => {
+                self.keyspace.remove(&(space, Bytes::copy_from_slice(key)));
+                Ok(())
+            }
+        }
+    }
+
+    fn define(
+        &mut self,
+        id: u32,
+        kind: Kind,
+        name: &[u8],
+        numbers: Numbers,
+    ) -> Result<(), StateError> {
+        if self.channels.contains_key(&id) || self.names.contains_key(name) {
+            let name = String::from_utf8_lossy(name).into_owned();
+            return Err(StateError::DefinedTwice { channel: id, name });
+        }
+        self.names.insert(name.into(), id);
+        self.channels.insert(id, Channel::new(kind, name, numbers));
+        Ok(())
+    }
+
+    /// A prologue line: it creates a channel whose earlier segments are gone, and must agree with
+    /// what was replayed where they are not.
+    fn restate(&mut self, line: &StateLine<'_>) -> Result<(), StateError> {
+        let Some(known) = self.channels.get(&line.channel) else {
+            let StateLine {
+                next,
+                floor,
+                ceiling,
+                count,
+                bytes,
+                ..
+            } = *line;
+            let numbers = Numbers {
+                next,
+                floor,
+                ceiling,
+                count,
+                bytes,
+            };
+            return self.define(line.channel, line.kind, line.name, numbers);
+        };
+        let known = known.line(line.channel);
+        if known == *line {
+            return Ok(());
+        }
+        Err(StateError::PrologueDisagrees {
+            channel: line.channel,
+            replayed: format!("{known:?}"),
+            stated: format!("{line:?}"),
+        })
+    }
+
+    fn append(
+        &mut self,
+        channel: u32,
+        offset: u64,
+        record: &RecordRef<'_>,
+        at: Location,
+    ) -> Result<(), StateError> {
+        let (numbers, index) = self.sequence_mut(channel)?;
+        numbers.check_offset(channel, offset)?;
+        numbers.add(offset, record.size);
+        index.push(offset, record, at);
+        Ok(())
+    }
+
+    fn trim(
+        &mut self,
+        channel: u32,
+        floor: u64,
+        removed: u64,
+        freed: u64,
+    ) -> Result<(), StateError> {
+        let (numbers, index) = self.sequence_mut(channel)?;
+        let possible = floor > numbers.floor
+            && floor <= numbers.next
+            && removed <= numbers.count
+            && freed <= numbers.bytes;
+        if !possible {
+            return Err(StateError::ImpossibleTrim {
+                channel,
+                floor,
+                removed,
+                freed,
+            });
+        }
+        // Floor, count and bytes move in the operation that removes the records (invariant 1).
+        numbers.floor = floor;
+        numbers.count -= removed;
+        numbers.bytes -= freed;
+        index.trim(floor);
+        Ok(())
+    }
+
+    fn replace(
+        &mut self,
+        channel: u32,
+        offset: u64,
+        key: &[u8],
+        record: &RecordRef<'_>,
+        deletion: bool,
+        at: Location,
+    ) -> Result<(), StateError> {
+        let (numbers, index) = self.map_mut(channel)?;
+        numbers.check_offset(channel, offset)?;
+        if let Some(old) = index.remove(key) {
+            numbers.count -= 1;
+            numbers.bytes -= old.size;
+        }
+        numbers.add(offset, record.size);
+        let entry = MapEntry {
+            offset,
+            at,
+            size: record.size,
+            timestamp: record.timestamp,
+            deletion,
+        };
+        index.insert(Bytes::copy_from_slice(key), entry);
+        Ok(())
+    }
+
+    fn forget(&mut self, channel: u32, offset: u64, key: &[u8]) -> Result<(), StateError> {
+        let (numbers, index) = self.map_mut(channel)?;
+        match index.get(key) {
+            Some(entry) if entry.offset == offset => {
+                numbers.count -= 1;
+                numbers.bytes -= entry.size;
+                index.remove(key);
+                Ok(())
+            }
+            _ => Err(StateError::NoSuchItem { channel, offset }),
+        }
+    }
+
+    fn enqueue(
+        &mut self,
+        channel: u32,
+        offset: u64,
+        record: &RecordRef<'_>,
+        at: Location,
+    ) -> Result<(), StateError> {
+        let (numbers, work) = self.work_mut(channel)?;
+        numbers.check_offset(channel, offset)?;
+        numbers.add(offset, record.size);
+        work.insert(offset, WorkEntry::new(at, record));
+        Ok(())
+    }
+
+    fn resolve(&mut self, channel: u32, offset: u64) -> Result<(), StateError> {
+        let (numbers, work) = self.work_mut(channel)?;
+        let item = work
+            .remove(offset)
+            .ok_or(StateError::NoSuchItem { channel, offset })?;
+        numbers.count -= 1;
+        numbers.bytes -= item.size;
+        Ok(())
+    }
+
+    fn channel_mut(&mut self, id: u32) -> Result<&mut Channel, StateError> {
+        self.channels
+            .get_mut(&id)
+            .ok_or(StateError::UnknownChannel { channel: id })
+    }
+
+    fn sequence_mut(&mut self, id: u32) -> Result<(&mut Numbers, &mut SequenceIndex), StateError> {
+        let Channel {
+            kind,
+            numbers,
+            content,
+            ..
+        } = self.channel_mut(id)?;
+        match content {
+            Content::Sequence(index) => Ok((numbers, index)),
+            _ => Err(StateError::WrongKind {
+                channel: id,
+                kind: *kind,
+                wanted: Kind::Sequence,
+            }),
+        }
+    }
+
+    fn map_mut(&mut self, id: u32) -> Result<(&mut Numbers, &mut MapIndex), StateError> {
+        let Channel {
+            kind,
+            numbers,
+            content,
+            ..
+        } = self.channel_mut(id)?;
+        match content {
+            Content::Map(index) => Ok((numbers, index)),
+            _ => Err(StateError::WrongKind {
+                channel: id,
+                kind: *kind,
+                wanted: Kind::Map,
+            }),
+        }
+    }
+
+    fn work_mut(&mut self, id: u32) -> Result<(&mut Numbers, &mut WorkIndex), StateError> {
+        let Channel {
+            kind,
+            numbers,
+            content,
+            ..
+        } = self.channel_mut(id)?;
+        match content {
+            Content::Work(index) => Ok((numbers, index)),
+            _ => Err(StateError::WrongKind {
+                channel: id,
+                kind: *kind,
+                wanted: Kind::Work,
+            }),
+        }
+    }
+}
+
+impl Numbers {
+    /// A record takes exactly the next offset: one below it would be a reused number, one above it
+    /// a record that is missing (invariant 9).
+    fn check_offset(&self, channel: u32, offset: u64) -> Result<(), StateError> {
+        if offset == self.next && offset < u64::MAX {
+            return Ok(());
+        }
+        Err(StateError::OffsetOutOfOrder {
+            channel,
+            expected: self.next,
+            found: offset,
+        })
+    }
+}
+
+#[cfg(test)]
+#[path = "state_tests.rs"]
+mod tests;

@@ -1,0 +1,91 @@
+//! Where the records of an append log lie, without an entry per record.
+//!
+//! An [`Anchor`] stands for a run of consecutive records: it ends after [`ANCHOR_RECORDS`] records,
+//! at a segment's end, or once the log has grown by [`ANCHOR_SPAN_BYTES`] since the run began. So a
+//! busy log costs an anchor per 64 records or 64 KiB, and a record of a quiet one, far from its
+//! neighbours, has an anchor of its own: no read walks more than that span to find a record.
+
+use std::collections::VecDeque;
+
+use super::Location;
+use crate::format::RecordRef;
+
+/// Most records one anchor stands for, unless one frame holds more.
+pub const ANCHOR_RECORDS: u32 = 64;
+/// Most bytes of log between the first and the last frame of one anchor's run.
+pub const ANCHOR_SPAN_BYTES: u32 = 64 << 10;
+
+/// A run of consecutive records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Anchor {
+    /// Offset of the run's first record.
+    pub offset: u64,
+    /// Newest timestamp in the run; a record without one counts as newer than any, because it is
+    /// never too old.
+    pub newest: u64,
+    /// Counted size of the run, in bytes.
+    pub bytes: u64,
+    /// Frame of the run's first record.
+    pub at: Location,
+    /// Records in the run.
+    pub records: u32,
+}
+
+/// The anchors of one channel, oldest first.
+#[derive(Debug, Default)]
+pub struct SequenceIndex {
+    anchors: VecDeque<Anchor>,
+}
+
+impl SequenceIndex {
+    pub(super) fn push(&mut self, offset: u64, record: &RecordRef<'_>, at: Location) {
+        let newest = record.timestamp.unwrap_or(u64::MAX);
+        if let Some(last) = self.anchors.back_mut() {
+            let near = last.at.segment == at.segment
+                && at.frame - last.at.frame <= ANCHOR_SPAN_BYTES
+                && last.records < ANCHOR_RECORDS;
+            if near || last.at == at {
+                last.newest = last.newest.max(newest);
+                last.bytes += record.size;
+                last.records += 1;
+                return;
+            }
+        }
+        self.anchors.push_back(Anchor {
+            offset,
+            newest,
+            bytes: record.size,
+            at,
+            records: 1,
+        });
+    }
+
+    /// Drops the runs that lie wholly below `floor`; the first one left may begin below it.
+    pub(super) fn trim(&mut self, floor: u64) {
+        while self
+            .anchors
+            .front()
+            .is_some_and(|a| a.offset + u64::from(a.records) <= floor)
+        {
+            self.anchors.pop_front();
+        }
+    }
+
+    /// The runs from the one that holds `offset` on.
+    pub fn from_offset(&self, offset: u64) -> impl Iterator<Item = &Anchor> {
+        let after = self.anchors.partition_point(|a| a.offset <= offset);
+        self.anchors.range(after.saturating_sub(1)..)
+    }
+
+    /// The runs with a record at or after `unix_ms`, oldest first. Clocks step back, so these need
+    /// not be the last ones.
+    pub fn since(&self, unix_ms: u64) -> impl Iterator<Item = &Anchor> {
+        self.anchors.iter().filter(move |a| a.newest >= unix_ms)
+    }
+
+    /// How many anchors there are.
+    #[must_use]
+    pub fn anchors(&self) -> usize {
+        self.anchors.len()
+    }
+}

@@ -1,0 +1,20 @@
+//! The primitives the commit hand-off is built on, in one place.
+
+pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
+pub(crate) use std::sync::{RwLockReadGuard, RwLockWriteGuard};
+
+/// Locks. A panic elsewhere does not make the data unusable: what a panic of the commit thread
+/// leaves behind is refused by the latch, not by whoever comes next.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Locks for reading.
+pub(crate) fn read<T>(lock: &RwLock<T>) -> RwLockReadGuard<'_, T> {
+    lock.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Locks for writing.
+pub(crate) fn write<T>(lock: &RwLock<T>) -> RwLockWriteGuard<'_, T> {
+    lock.write().unwrap_or_else(PoisonError::into_inner)
+}

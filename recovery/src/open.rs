@@ -1,0 +1,219 @@
+//! Opening a log, and looking at one.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use saguin_log_engine::format::{FLAG_SEAL, FrameBuilder, Op};
+use saguin_log_engine::storage::{FileSystem, read_full_at};
+use saguin_log_engine::{Engine, Layout, Options, Recovered, Segment, create_log};
+
+use crate::error::{Damage, DamageKind, RecoverError, io as io_error};
+use crate::report::Report;
+use crate::tail::Torn;
+use crate::walk::{Ending, Visitor, Walk, walk};
+
+/// Opens the log in `dir`, making a new one where there never was one.
+///
+/// It repairs what a crash leaves and nothing else: it zeroes a torn tail, writes the seal of a
+/// roll that was cut short, and removes files that had not become segments. Each is idempotent, so
+/// being cut in here and starting again gives the same log.
+///
+/// # Errors
+/// [`RecoverError`]; nothing is changed where data is damaged.
+pub fn recover(
+    fs: &Arc<dyn FileSystem>,
+    dir: &Path,
+    options: &Options,
+) -> Result<(Engine, Report), RecoverError> {
+    let layout = Layout::new(dir);
+    fs.create_dir_all(&layout.segment_dir())
+        .map_err(io_error("make", dir))?;
+    let lock_path = layout.lock_path();
+    let lock = fs.lock(&lock_path).map_err(io_error("lock", &lock_path))?;
+    let lock = lock.ok_or_else(|| RecoverError::Locked {
+        path: lock_path.clone(),
+    })?;
+    let known = read_identity(&**fs, &layout)?;
+    let found = match walk(&**fs, &layout, true, &mut ()) {
+        Err(RecoverError::NoLog { .. }) => {
+            // An unreadable or emptied directory must never look like a fresh one.
+            if let Some(id) = known {
+                let kind = DamageKind::SegmentsGone { id };
+                return Err(Damage::new(&lock_path, 0, kind).into());
+            }
+            let mut id = [0u8; 16];
+            fs.random(&mut id)
+                .map_err(io_error("choose an id for", dir))?;
+            create_log(&**fs, &layout, id, options.segment_bytes).map_err(RecoverError::Create)?;
+            walk(&**fs, &layout, true, &mut ())?
+        }
+        other => other?,
+    };
+    let report = Report::new(&found);
+    match known {
+        Some(expected) if expected != report.engine_id => {
+            let kind = DamageKind::ForeignSegment {
+                expected,
+                found: report.engine_id,
+            };
+            let path = found
+                .segments
+                .first()
+                .map_or(lock_path.as_path(), |s| s.path.as_path());
+            return Err(Damage::new(path, 0, kind).into());
+        }
+        Some(_) => {}
+        None => write_identity(&**fs, &layout, &report.engine_id)?,
+    }
+    repair(&**fs, &found)?;
+    let Walk {
+        state,
+        segments,
+        end,
+        last_lsn,
+        ..
+    } = found;
+    let recovered = Recovered {
+        fs: fs.clone(),
+        layout,
+        lock,
+        state,
+        segments,
+        end,
+        last_lsn,
+    };
+    let engine = Engine::resume(recovered, options).map_err(io_error("start the log in", dir))?;
+    Ok((engine, report))
+}
+
+/// Reads the log in `dir` without changing or locking anything, showing every operation to
+/// `visitor`. A directory that is open elsewhere may be read too: its last frame can then look torn
+/// because it is being written.
+///
+/// # Errors
+/// [`RecoverError`].
+pub fn inspect(
+    fs: &dyn FileSystem,
+    dir: &Path,
+    visitor: &mut dyn Visitor,
+) -> Result<(Report, Walk), RecoverError> {
+    let layout = Layout::new(dir);
+    let found = match walk(fs, &layout, false, visitor) {
+        Err(RecoverError::NoLog { path }) => {
+            let id = read_identity(fs, &layout)?.ok_or(RecoverError::NoLog { path })?;
+            let kind = DamageKind::SegmentsGone { id };
+            return Err(Damage::new(&layout.lock_path(), 0, kind).into());
+        }
+        other => other?,
+    };
+    let report = Report::new(&found);
+    if let Some(expected) = read_identity(fs, &layout)?
+        && expected != report.engine_id
+    {
+        let kind = DamageKind::ForeignSegment {
+            expected,
+            found: report.engine_id,
+        };
+        return Err(Damage::new(&layout.segment_dir(), 0, kind).into());
+    }
+    Ok((report, found))
+}
+
+/// Bytes of an id in hexadecimal.
+const IDENTITY_BYTES: usize = 32;
+
+/// The id in the lock file: written once the first segment is durable.
+fn read_identity(fs: &dyn FileSystem, layout: &Layout) -> Result<Option<String>, RecoverError> {
+    let path = layout.lock_path();
+    let file = match fs.open(&path, false) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        other => other.map_err(io_error("open", &path))?,
+    };
+    let mut bytes = [0u8; IDENTITY_BYTES];
+    let read = read_full_at(&*file, &mut bytes, 0).map_err(io_error("read", &path))?;
+    // Cut short by a crash while it was first written: the segments say who they are.
+    let whole = read == IDENTITY_BYTES && bytes.iter().all(u8::is_ascii_hexdigit);
+    Ok(whole.then(|| String::from_utf8_lossy(&bytes).into_owned()))
+}
+
+fn write_identity(fs: &dyn FileSystem, layout: &Layout, id: &str) -> Result<(), RecoverError> {
+    let path = layout.lock_path();
+    let file = fs.open(&path, true).map_err(io_error("open", &path))?;
+    file.write_all_at(format!("{id}\n").as_bytes(), 0)
+        .map_err(io_error("write", &path))?;
+    file.sync_data().map_err(io_error("sync", &path))?;
+    fs.sync_dir(layout.root())
+        .map_err(io_error("sync", layout.root()))
+}
+
+/// Makes the end of the log one that can be written after.
+fn repair(fs: &dyn FileSystem, found: &Walk) -> Result<(), RecoverError> {
+    let Some(last) = found.segments.last() else {
+        return Ok(());
+    };
+    if let Some((at, torn)) = &found.unsealed
+        && let Some(previous) = found.segments.iter().nth_back(1)
+    {
+        if let Some(torn) = torn {
+            zero(previous, torn)?;
+        }
+        seal(previous, last, *at)?;
+        tracing::warn!(path = %previous.path.display(), at, "sealed a segment whose seal a crash cut off");
+    }
+    if let Ending::Torn(torn) = &found.ending {
+        zero(last, torn)?;
+        tracing::warn!(
+            path = %torn.path.display(),
+            at = torn.at,
+            bytes = torn.bytes,
+            frames = torn.frames,
+            "dropped a torn tail; nothing in it was acknowledged as durable"
+        );
+    }
+    // What was read may still be only in the page cache of a process that died: it is durable, and
+    // may be built on, from here on.
+    last.file
+        .sync_data()
+        .map_err(io_error("sync", &last.path))?;
+    for path in &found.others {
+        if path.extension().is_some_and(|e| e == "tmp") {
+            fs.remove(path).map_err(io_error("remove", path))?;
+        } else {
+            tracing::warn!(path = %path.display(), "this file is no part of the log; it is left alone");
+        }
+    }
+    Ok(())
+}
+
+/// Zeroes a torn tail, so that no byte of it can ever be part of a later frame's neighbourhood.
+fn zero(segment: &Segment, torn: &Torn) -> Result<(), RecoverError> {
+    static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+    let path = &segment.path;
+    let (mut at, end) = (torn.at, torn.at + torn.bytes);
+    while at < end {
+        let n = (end - at).min(ZEROS.len() as u64) as usize;
+        segment
+            .file
+            .write_all_at(&ZEROS[..n], at)
+            .map_err(io_error("zero", path))?;
+        at += n as u64;
+    }
+    segment.file.sync_data().map_err(io_error("sync", path))
+}
+
+fn seal(previous: &Segment, last: &Segment, at: u64) -> Result<(), RecoverError> {
+    let lsn = last.header.first_lsn - 1;
+    let mut frame = FrameBuilder::default();
+    frame.clear();
+    frame.push(&Op::Seal {
+        next_segment: last.header.number,
+    });
+    let bytes = frame.finish(lsn, lsn - 1, FLAG_SEAL, previous.header.salt);
+    let path = &previous.path;
+    previous
+        .file
+        .write_all_at(bytes, at)
+        .map_err(io_error("seal", path))?;
+    previous.file.sync_data().map_err(io_error("sync", path))
+}

@@ -1,0 +1,370 @@
+//! Reading every segment and frame in order.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use saguin_log_engine::format::{
+    FLAG_CLEAN, FLAG_PROLOGUE, FrameError, Op, SEGMENT_HEADER_BYTES, SegmentHeader,
+};
+use saguin_log_engine::scan::{ScanError, Scanner};
+use saguin_log_engine::state::{Location, State};
+use saguin_log_engine::storage::{FileSystem, read_full_at};
+use saguin_log_engine::{Layout, Segment};
+
+use crate::error::{Damage, DamageKind, RecoverError, io};
+use crate::report::SegmentReport;
+use crate::tail::{Rest, Torn};
+
+/// Sees every operation as it is applied.
+pub trait Visitor {
+    /// One operation of the frame `lsn`, which lies at `at` in `segment`.
+    fn operation(&mut self, segment: &Segment, at: u64, lsn: u64, op: &Op<'_>);
+}
+
+impl Visitor for () {
+    fn operation(&mut self, _: &Segment, _: u64, _: u64, _: &Op<'_>) {}
+}
+
+/// How the log ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// With a whole frame.
+    Whole {
+        /// That frame says that the log was closed on purpose.
+        clean: bool,
+    },
+    /// With a frame that a crash tore.
+    Torn(Torn),
+}
+
+/// What a walk found.
+#[derive(Debug)]
+pub struct Walk {
+    /// What the frames add up to.
+    pub state: State,
+    /// The segments, by number.
+    pub segments: Vec<Arc<Segment>>,
+    /// What was in each.
+    pub reports: Vec<SegmentReport>,
+    /// Position after the last frame.
+    pub end: u64,
+    /// The last frame's LSN.
+    pub last_lsn: u64,
+    /// How it ends.
+    pub ending: Ending,
+    /// A crash between making the last segment and sealing the one before: the place in that one
+    /// where the seal belongs, and what is torn there.
+    pub unsealed: Option<(u64, Option<Torn>)>,
+    /// Files that are no part of the log: left by a crash, or put there by somebody.
+    pub others: Vec<PathBuf>,
+}
+
+/// Reads the whole log, showing every operation to `visitor`.
+///
+/// # Errors
+/// [`RecoverError::Damage`] at the first thing that is not what was written;
+/// [`RecoverError::NoLog`] where there is no segment; [`RecoverError::Io`].
+pub fn walk(
+    fs: &dyn FileSystem,
+    layout: &Layout,
+    write: bool,
+    visitor: &mut dyn Visitor,
+) -> Result<Walk, RecoverError> {
+    let (segments, others) = open_segments(fs, layout, write)?;
+    let mut walker = Walker {
+        state: State::default(),
+        reports: Vec::new(),
+        last_lsn: segments
+            .first()
+            .map_or(0, |s| s.header.first_lsn.saturating_sub(1)),
+        end: 0,
+        ending: Ending::Whole { clean: false },
+        unsealed: None,
+        visitor,
+    };
+    for (i, segment) in segments.iter().enumerate() {
+        walker.segment(
+            segment,
+            segments.get(i + 1).map(|s| &**s),
+            i + 2 == segments.len(),
+        )?;
+    }
+    let Walker {
+        state,
+        reports,
+        end,
+        last_lsn,
+        ending,
+        unsealed,
+        ..
+    } = walker;
+    // The newest prologue knows which segments belong to the log: a missing front is seen too.
+    if let Some(first) = segments.first()
+        && first.header.number > state.oldest_segment()
+    {
+        let kind = DamageKind::MissingSegment {
+            number: first.header.number - 1,
+        };
+        return Err(Damage::new(&layout.segment_dir(), 0, kind).into());
+    }
+    Ok(Walk {
+        state,
+        segments,
+        reports,
+        end,
+        last_lsn,
+        ending,
+        unsealed,
+        others,
+    })
+}
+
+/// Opens every segment and checks the headers against each other.
+fn open_segments(
+    fs: &dyn FileSystem,
+    layout: &Layout,
+    write: bool,
+) -> Result<(Vec<Arc<Segment>>, Vec<PathBuf>), RecoverError> {
+    let dir = layout.segment_dir();
+    let names = match fs.list(&dir) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
+            return Err(RecoverError::NoLog {
+                path: layout.root().to_owned(),
+            });
+        }
+        other => other.map_err(io("list", &dir))?,
+    };
+    let (mut found, mut others) = (Vec::new(), Vec::new());
+    for name in names {
+        match Layout::parse_segment_name(&name) {
+            Some(first_lsn) => found.push((first_lsn, dir.join(&name))),
+            None => others.push(dir.join(&name)),
+        }
+    }
+    found.sort();
+    let mut segments: Vec<Arc<Segment>> = Vec::new();
+    for (first_lsn, path) in found {
+        let segment = open_segment(fs, &path, write)?;
+        check_header(&segment, first_lsn, segments.last().map(|s| &s.header))?;
+        segments.push(Arc::new(segment));
+    }
+    if segments.is_empty() {
+        return Err(RecoverError::NoLog {
+            path: layout.root().to_owned(),
+        });
+    }
+    Ok((segments, others))
+}
+
+fn open_segment(fs: &dyn FileSystem, path: &Path, write: bool) -> Result<Segment, RecoverError> {
+    let file = fs.open(path, write).map_err(io("open", path))?;
+    let mut bytes = [0u8; SEGMENT_HEADER_BYTES];
+    let read = read_full_at(&*file, &mut bytes, 0).map_err(io("read", path))?;
+    let header = SegmentHeader::decode(&bytes[..read])
+        .map_err(|e| Damage::new(path, 0, DamageKind::Header(e)))?;
+    Ok(Segment {
+        header,
+        file,
+        path: path.to_owned(),
+    })
+}
+
+fn check_header(
+    segment: &Segment,
+    name: u64,
+    before: Option<&SegmentHeader>,
+) -> Result<(), Damage> {
+    let header = &segment.header;
+    let damage = |kind| Err(Damage::new(&segment.path, 0, kind));
+    if header.first_lsn != name {
+        return damage(DamageKind::Misnamed {
+            name,
+            header: header.first_lsn,
+        });
+    }
+    for (field, found) in [("capacity", header.capacity), ("number", header.number)] {
+        if found > u64::from(u32::MAX) {
+            return damage(DamageKind::Absurd { field, found });
+        }
+    }
+    let Some(before) = before else { return Ok(()) };
+    if header.engine_id != before.engine_id {
+        let (expected, found) = (hex(&before.engine_id), hex(&header.engine_id));
+        return damage(DamageKind::ForeignSegment { expected, found });
+    }
+    match before.number + 1 {
+        next if header.number == next => Ok(()),
+        next if header.number < next => damage(DamageKind::DuplicateSegment {
+            number: header.number,
+        }),
+        number => damage(DamageKind::MissingSegment { number }),
+    }
+}
+
+/// An id as people read it.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+struct Walker<'v> {
+    state: State,
+    reports: Vec<SegmentReport>,
+    last_lsn: u64,
+    end: u64,
+    ending: Ending,
+    unsealed: Option<(u64, Option<Torn>)>,
+    visitor: &'v mut dyn Visitor,
+}
+
+/// How one segment ended.
+enum SegmentEnd {
+    Sealed,
+    /// No frame verifies here.
+    Stopped(FrameError),
+}
+
+impl Walker<'_> {
+    /// Reads one segment. `next` is the one after it; `next_is_last` says that this is the last
+    /// but one.
+    fn segment(
+        &mut self,
+        segment: &Segment,
+        next: Option<&Segment>,
+        next_is_last: bool,
+    ) -> Result<(), RecoverError> {
+        if self.last_lsn + 1 != segment.header.first_lsn {
+            let (expected, found) = (self.last_lsn + 1, segment.header.first_lsn);
+            let kind = DamageKind::Lsn { expected, found };
+            return Err(Damage::new(&segment.path, 0, kind).into());
+        }
+        let len = segment.file.len().map_err(io("measure", &segment.path))?;
+        let limit = len.min(segment.header.capacity);
+        let mut report = SegmentReport::new(segment);
+        let ended = self.frames(segment, limit, &mut report)?;
+        self.end = report.end;
+        self.reports.push(report);
+        match (ended, next) {
+            (SegmentEnd::Sealed, Some(_)) => Ok(()),
+            (SegmentEnd::Sealed, None) => {
+                let number = segment.header.number + 1;
+                let kind = DamageKind::MissingSegment { number };
+                Err(Damage::new(&segment.path, self.end, kind).into())
+            }
+            (SegmentEnd::Stopped(error), next) => {
+                let torn = self.rest(segment, limit).judge(&error)?;
+                match next {
+                    None => {
+                        if let Some(torn) = torn {
+                            self.ending = Ending::Torn(torn);
+                        }
+                        Ok(())
+                    }
+                    Some(next) => self.unsealed(segment, next, next_is_last, torn),
+                }
+            }
+        }
+    }
+
+    /// A segment without a seal that is not the last: right after a crash in the middle of a roll,
+    /// and only if the one missing frame is the seal itself.
+    fn unsealed(
+        &mut self,
+        segment: &Segment,
+        next: &Segment,
+        next_is_last: bool,
+        torn: Option<Torn>,
+    ) -> Result<(), RecoverError> {
+        let seal_lsn = self.last_lsn + 1;
+        if !next_is_last || next.header.first_lsn != seal_lsn + 1 {
+            let kind = DamageKind::Unsealed {
+                lsn: seal_lsn,
+                next: next.header.first_lsn,
+            };
+            return Err(Damage::new(&segment.path, self.end, kind).into());
+        }
+        self.unsealed = Some((self.end, torn));
+        self.last_lsn = seal_lsn;
+        Ok(())
+    }
+
+    fn rest<'f>(&self, segment: &'f Segment, limit: u64) -> Rest<'f> {
+        Rest {
+            file: &*segment.file,
+            path: &segment.path,
+            salt: segment.header.salt,
+            at: self.end,
+            end: limit,
+            lsn: self.last_lsn + 1,
+        }
+    }
+
+    fn frames(
+        &mut self,
+        segment: &Segment,
+        limit: u64,
+        report: &mut SegmentReport,
+    ) -> Result<SegmentEnd, RecoverError> {
+        let start = SEGMENT_HEADER_BYTES as u64;
+        let mut scanner = Scanner::new(&*segment.file, segment.header.salt, start, limit);
+        loop {
+            report.end = scanner.position();
+            let (at, frame) = match scanner.next() {
+                Ok(Some(found)) => found,
+                Ok(None) => {
+                    let found = limit.saturating_sub(report.end);
+                    return Ok(SegmentEnd::Stopped(FrameError::Short {
+                        needed: found + 1,
+                        found,
+                    }));
+                }
+                Err(ScanError::Frame { error, .. }) => return Ok(SegmentEnd::Stopped(error)),
+                Err(ScanError::Io { error, .. }) => return Err(io("read", &segment.path)(error)),
+            };
+            let damage = |kind| RecoverError::Damage(Damage::new(&segment.path, at, kind));
+            let header = frame.header;
+            let expected = self.last_lsn + 1;
+            if header.lsn != expected {
+                return Err(damage(DamageKind::Lsn {
+                    expected,
+                    found: header.lsn,
+                }));
+            }
+            if (header.flags & FLAG_PROLOGUE != 0) != (at == start) {
+                return Err(damage(DamageKind::Prologue));
+            }
+            // Only a segment made by a roll that was completed holds frames after its prologue.
+            if self.unsealed.is_some() && at != start {
+                let kind = DamageKind::Unsealed {
+                    lsn: segment.header.first_lsn - 1,
+                    next: expected,
+                };
+                return Err(damage(kind));
+            }
+            let place = Location {
+                segment: segment.number(),
+                frame: at as u32,
+            };
+            let mut sealed = false;
+            for op in frame.operations() {
+                let op = op.map_err(|e| damage(DamageKind::Operation(e)))?;
+                self.state
+                    .apply(&op, place)
+                    .map_err(|e| damage(DamageKind::State(e)))?;
+                self.visitor.operation(segment, at, header.lsn, &op);
+                sealed |= matches!(op, Op::Seal { .. });
+            }
+            self.last_lsn = header.lsn;
+            self.ending = Ending::Whole {
+                clean: header.flags & FLAG_CLEAN != 0,
+            };
+            report.frames += 1;
+            report.operations += u64::from(header.operations);
+            report.last_lsn = header.lsn;
+            if sealed {
+                report.sealed = true;
+                report.end = scanner.position();
+                return Ok(SegmentEnd::Sealed);
+            }
+        }
+    }
+}

@@ -1,0 +1,477 @@
+//! The `log` provider: the storage contract over the log engine.
+//!
+//! It translates and nothing else: a message becomes a record's bytes ([`message`]), an operation
+//! of the contract becomes one of the engine, and an outcome waits in a queue until the broker runs
+//! its completion.
+
+mod message;
+
+use std::collections::{HashMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use saguin_log_engine::format::Kind;
+use saguin_log_engine::storage::{FileSystem, OsFiles};
+use saguin_log_engine::{self as engine, CommitError, Engine, Outcome, TrimPlan};
+use saguin_recovery::{RecoverError, Report, recover};
+
+use super::contract::{
+    Batch, ChannelId, ChannelKind, Completion, Counters, Operation, ReadError, ReadLimit, Receipt,
+    Records, Space, Store, StoreError, WorkItem,
+};
+use super::message::Record;
+
+/// How a log provider is run.
+#[derive(Clone)]
+pub struct LogOptions {
+    /// Its directory; made where it does not exist.
+    pub dir: PathBuf,
+    /// Capacity of a segment, in bytes.
+    pub segment_bytes: u64,
+    /// Bound of the cache of recent records, in bytes.
+    pub tail_cache_bytes: u64,
+    /// Called once per commit when completions are ready to be run; must not block.
+    pub wake: Arc<dyn Fn() + Send + Sync>,
+}
+
+/// A channel the configuration places in a provider.
+#[derive(Clone, Debug)]
+pub struct ChannelSpec {
+    /// Its name, which is its identity.
+    pub name: String,
+    /// Its kind.
+    pub kind: ChannelKind,
+    /// Counted bytes it may hold.
+    pub max_bytes: Option<u64>,
+}
+
+/// Why a provider did not open.
+#[derive(Debug)]
+pub enum OpenError {
+    /// The directory could not be read back.
+    Recover(RecoverError),
+    /// A channel could not be made known.
+    Define {
+        /// Its name.
+        name: String,
+        /// The kind asked for.
+        kind: ChannelKind,
+        /// Why not.
+        error: CommitError,
+    },
+}
+
+impl std::fmt::Display for OpenError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            OpenError::Recover(error) => error.fmt(f),
+            OpenError::Define {
+                name,
+                kind,
+                error: CommitError::BadName,
+            } => write!(
+                f,
+                "channel {name} is kept as another type than {kind:?}; give it its old type or a new name"
+            ),
+            OpenError::Define { name, error, .. } => write!(f, "channel {name}: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+/// A log directory as a store.
+pub struct LogStore {
+    engine: Engine,
+    max_bytes: HashMap<ChannelId, u64>,
+    ready: Arc<Ready>,
+}
+
+impl std::fmt::Debug for LogStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LogStore")
+            .field("engine", &self.engine)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Outcomes whose completions have not been run. Bounded by what the engine lets wait.
+#[derive(Default)]
+struct Ready {
+    queue: Mutex<VecDeque<(Completion, Outcome)>>,
+}
+
+impl Ready {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<(Completion, Outcome)>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl LogStore {
+    /// Opens the directory and makes the channels known; their ids are in the order of `channels`.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn open(
+        options: &LogOptions,
+        channels: &[ChannelSpec],
+    ) -> Result<(LogStore, Vec<ChannelId>, Report), OpenError> {
+        LogStore::open_on(
+            &(Arc::new(OsFiles) as Arc<dyn FileSystem>),
+            options,
+            channels,
+        )
+    }
+
+    /// [`open`](Self::open) on another file system.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn open_on(
+        fs: &Arc<dyn FileSystem>,
+        options: &LogOptions,
+        channels: &[ChannelSpec],
+    ) -> Result<(LogStore, Vec<ChannelId>, Report), OpenError> {
+        let engine_options = engine::Options {
+            segment_bytes: options.segment_bytes,
+            tail_cache_bytes: options.tail_cache_bytes,
+            prepare_ahead: true,
+            wake: Some(options.wake.clone()),
+        };
+        let opened = recover(fs, &options.dir, &engine_options);
+        let (engine, report) = opened.map_err(OpenError::Recover)?;
+        let mut ids = Vec::with_capacity(channels.len());
+        let mut max_bytes = HashMap::new();
+        for ChannelSpec {
+            name,
+            kind,
+            max_bytes: bound,
+        } in channels
+        {
+            let defined = engine.define(name, engine_kind(*kind));
+            let id = defined.map_err(|error| OpenError::Define {
+                name: name.clone(),
+                kind: *kind,
+                error,
+            })?;
+            let id = ChannelId(id.0);
+            ids.push(id);
+            if let Some(bound) = bound {
+                max_bytes.insert(id, *bound);
+            }
+        }
+        Ok((
+            LogStore {
+                engine,
+                max_bytes,
+                ready: Arc::default(),
+            },
+            ids,
+            report,
+        ))
+    }
+
+    /// Translates one operation; `None` where it would change nothing.
+    fn translate(&self, operation: Operation) -> Result<Option<engine::Operation>, StoreError> {
+        use engine::Operation as To;
+        Ok(Some(match operation {
+            Operation::Append { channel, message } => To::Append {
+                channel: id(channel),
+                record: message::to_record(&message, false),
+                max_bytes: self.max_bytes.get(&channel).copied(),
+            },
+            Operation::Trim { channel, floor } => match self.plan_trim(channel, floor)? {
+                Some(plan) => To::Trim(plan),
+                None => return Ok(None),
+            },
+            Operation::Set { channel, message } => {
+                let (channel, key) = (id(channel), message.topic.clone());
+                let record = message::to_record(&message, true);
+                if message.payload.is_empty() {
+                    To::Remove {
+                        channel,
+                        key,
+                        record,
+                    }
+                } else {
+                    To::Set {
+                        channel,
+                        key,
+                        record,
+                    }
+                }
+            }
+            Operation::Forget {
+                channel,
+                topic,
+                offset,
+            } => To::Forget {
+                channel: id(channel),
+                key: topic,
+                offset,
+            },
+            Operation::Enqueue { channel, message } => To::Enqueue {
+                channel: id(channel),
+                record: message::to_record(&message, false),
+                max_bytes: self.max_bytes.get(&channel).copied(),
+            },
+            Operation::Attempt {
+                channel,
+                offset,
+                attempts,
+                first,
+                last,
+            } => To::Attempt {
+                channel: id(channel),
+                offset,
+                attempts,
+                first,
+                last,
+            },
+            Operation::Resolve { channel, offset } => To::Resolve {
+                channel: id(channel),
+                offset,
+            },
+            Operation::DeadLetter {
+                channel,
+                offset,
+                target,
+                message,
+            } => To::DeadLetter {
+                work: id(channel),
+                offset,
+                channel: id(target),
+                record: message::to_record(&message, false),
+            },
+            Operation::Put { space, key, value } => To::Put {
+                space: space as u8,
+                key,
+                value,
+            },
+            Operation::Delete { space, key } => To::Delete {
+                space: space as u8,
+                key,
+            },
+        }))
+    }
+
+    fn plan_trim(&self, channel: ChannelId, floor: u64) -> Result<Option<TrimPlan>, StoreError> {
+        let planned = self.engine.plan_trim(id(channel), floor);
+        planned.map_err(|e| StoreError::Failed(e.to_string()))
+    }
+
+    /// Hands an outcome over without the engine.
+    fn answer(&self, done: Completion, outcome: Outcome, wake: bool) {
+        self.ready.lock().push_back((done, outcome));
+        if wake {
+            // An empty batch: its only effect is that whoever runs completions is woken.
+            self.engine
+                .submit_with(engine::Batch::default(), Box::new(|_| {}));
+        }
+    }
+}
+
+impl Store for LogStore {
+    fn submit(&self, batch: Batch, done: Completion) {
+        let mut operations = Vec::with_capacity(batch.operations.len());
+        // Which of the contract's operations each of the engine's stands for.
+        let mut kept = Vec::with_capacity(batch.operations.len());
+        for operation in batch.operations {
+            match self.translate(operation) {
+                Ok(Some(operation)) => {
+                    operations.push(operation);
+                    kept.push(true);
+                }
+                Ok(None) => kept.push(false),
+                Err(StoreError::Failed(reason)) => {
+                    let failure = engine::Failure {
+                        reason: reason.into(),
+                    };
+                    return self.answer(done, Err(CommitError::Failed(failure)), true);
+                }
+                Err(_) => return self.answer(done, Err(CommitError::NoSpace), true),
+            }
+        }
+        let ready = self.ready.clone();
+        let callback = move |outcome: Outcome| {
+            let outcome = outcome.map(|receipt| spread(receipt, &kept));
+            ready.lock().push_back((done, outcome));
+        };
+        self.engine
+            .submit_with(engine::Batch { operations }, Box::new(callback));
+    }
+
+    fn run_completions(&self) -> usize {
+        let mut run = 0;
+        loop {
+            // Taken in one go: a completion may submit, and must not find the queue locked.
+            let ready = std::mem::take(&mut *self.ready.lock());
+            if ready.is_empty() {
+                return run;
+            }
+            for (done, outcome) in ready {
+                run += 1;
+                done(match outcome {
+                    Ok(receipt) => Ok(Receipt {
+                        offsets: receipt.offsets,
+                    }),
+                    Err(error) => Err(store_error(error)),
+                });
+            }
+        }
+    }
+
+    fn counters(&self, channel: ChannelId) -> Counters {
+        let numbers = self.engine.numbers(id(channel));
+        numbers.map_or_else(Counters::default, |n| Counters {
+            next: n.next,
+            floor: n.floor,
+            count: n.count,
+            bytes: n.bytes,
+        })
+    }
+
+    fn read_from(
+        &self,
+        channel: ChannelId,
+        offset: u64,
+        limit: ReadLimit,
+    ) -> Result<Records, ReadError> {
+        let read = self
+            .engine
+            .read_from(id(channel), offset, engine_limit(limit));
+        records(read.map_err(read_error)?)
+    }
+
+    fn at_or_after(&self, channel: ChannelId, unix_ms: u64) -> Result<u64, ReadError> {
+        self.engine
+            .at_or_after(id(channel), unix_ms)
+            .map_err(read_error)
+    }
+
+    fn changes_from(
+        &self,
+        channel: ChannelId,
+        offset: u64,
+        limit: ReadLimit,
+    ) -> Result<Records, ReadError> {
+        let read = self
+            .engine
+            .changes_from(id(channel), offset, engine_limit(limit));
+        records(read.map_err(read_error)?)
+    }
+
+    fn current(&self, channel: ChannelId, topic: &[u8]) -> Result<Option<Record>, ReadError> {
+        let found = self.engine.get(id(channel), topic).map_err(read_error)?;
+        found
+            .filter(|r| !r.deletion)
+            .map(|r| message::from_record(&r))
+            .transpose()
+    }
+
+    fn unresolved(&self, channel: ChannelId) -> Vec<WorkItem> {
+        let items = self.engine.unresolved(id(channel)).unwrap_or_default();
+        let item = |(offset, entry): (u64, engine::state::WorkEntry)| WorkItem {
+            offset,
+            attempts: entry.attempts,
+            attempted: entry.attempted,
+            received_at: entry.timestamp,
+            size: entry.size,
+        };
+        items.into_iter().map(item).collect()
+    }
+
+    fn job(&self, channel: ChannelId, offset: u64) -> Result<Option<Record>, ReadError> {
+        let found = self.engine.job(id(channel), offset).map_err(read_error)?;
+        found.map(|r| message::from_record(&r)).transpose()
+    }
+
+    fn get(&self, space: Space, key: &[u8]) -> Option<Bytes> {
+        self.engine.value(space as u8, key)
+    }
+
+    fn scan(&self, space: Space, prefix: &[u8]) -> Vec<(Bytes, Bytes)> {
+        self.engine.values(space as u8, prefix)
+    }
+}
+
+/// Puts an engine's offsets where the contract's operations were: one that changed nothing was not
+/// submitted and took none.
+fn spread(receipt: engine::Receipt, kept: &[bool]) -> engine::Receipt {
+    if receipt.offsets.len() == kept.len() {
+        return receipt;
+    }
+    let mut taken = receipt.offsets.into_iter();
+    let offsets = kept
+        .iter()
+        .map(|&kept| if kept { taken.next().flatten() } else { None });
+    engine::Receipt {
+        lsn: receipt.lsn,
+        offsets: offsets.collect(),
+    }
+}
+
+fn id(channel: ChannelId) -> engine::ChannelId {
+    engine::ChannelId(channel.0)
+}
+
+fn engine_kind(kind: ChannelKind) -> Kind {
+    match kind {
+        ChannelKind::Append => Kind::Sequence,
+        ChannelKind::Latest => Kind::Map,
+        ChannelKind::Queue => Kind::Work,
+    }
+}
+
+fn engine_limit(limit: ReadLimit) -> engine::ReadLimit {
+    engine::ReadLimit {
+        records: limit.records,
+        bytes: limit.bytes,
+    }
+}
+
+fn records(read: engine::ReadRecords) -> Result<Records, ReadError> {
+    let records = read
+        .records
+        .iter()
+        .map(message::from_record)
+        .collect::<Result<_, _>>()?;
+    Ok(Records {
+        records,
+        next: read.next,
+    })
+}
+
+fn store_error(error: CommitError) -> StoreError {
+    match error {
+        CommitError::ChannelFull {
+            channel,
+            bytes,
+            max_bytes,
+        } => StoreError::ChannelFull {
+            channel: ChannelId(channel.0),
+            bytes,
+            max_bytes,
+        },
+        // Too much waiting is a lack of room as well: a later attempt may find some.
+        CommitError::NoSpace | CommitError::Overloaded => StoreError::ProviderFull,
+        CommitError::TooLarge { bytes, max_bytes } => StoreError::TooLarge { bytes, max_bytes },
+        CommitError::NoSuchItem { channel, offset } => StoreError::NoSuchJob {
+            channel: ChannelId(channel.0),
+            offset,
+        },
+        other @ (CommitError::UnknownChannel { .. }
+        | CommitError::WrongKind { .. }
+        | CommitError::FloorMoved { .. }
+        | CommitError::BadName
+        | CommitError::Failed(_)) => StoreError::Failed(other.to_string()),
+    }
+}
+
+fn read_error(error: engine::ReadError) -> ReadError {
+    match error {
+        engine::ReadError::BelowFloor { floor } => ReadError::BelowFloor { floor },
+        other => ReadError::Failed(other.to_string()),
+    }
+}
