@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::error::Error;
+use std::io::Write;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,7 +31,7 @@ pub fn run(config: Config, log_format: LogFormat) -> Result<(), Box<dyn Error>> 
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?
-        .block_on(serve(&config))
+        .block_on(serve(&config, log_format))
 }
 
 fn start_log(level: &str, format: LogFormat) {
@@ -45,7 +47,7 @@ fn start_log(level: &str, format: LogFormat) {
     };
 }
 
-async fn serve(config: &Config) -> Result<(), Box<dyn Error>> {
+async fn serve(config: &Config, log_format: LogFormat) -> Result<(), Box<dyn Error>> {
     // Caught from the first moment: a stop asked for during a long start is not lost.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
@@ -72,7 +74,7 @@ async fn serve(config: &Config) -> Result<(), Box<dyn Error>> {
     )
     .await?;
     for address in server.addresses() {
-        tracing::info!("listening on {address}");
+        announce(*address, log_format);
     }
     loop {
         tokio::select! {
@@ -92,6 +94,19 @@ async fn serve(config: &Config) -> Result<(), Box<dyn Error>> {
         }
     }
     Ok(())
+}
+
+/// The line that says the broker is ready, whatever the log level: whoever started it waits for it.
+fn announce(address: SocketAddr, format: LogFormat) {
+    let message = format!("listening on {address}");
+    let line = match format {
+        LogFormat::Text => message,
+        LogFormat::Json => {
+            serde_json::json!({"level": "INFO", "fields": {"message": message}}).to_string()
+        }
+    };
+    // Nobody may be reading.
+    let _ = writeln!(std::io::stdout(), "{line}");
 }
 
 async fn second(terminate: &mut Signal, interrupt: &mut Signal) {

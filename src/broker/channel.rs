@@ -69,8 +69,10 @@ pub(crate) struct Channel {
     pub queue: Option<Arc<QueueChannel>>,
     /// Sessions that have a reader on it, by key.
     readers: Mutex<BTreeMap<u64, Arc<Session>>>,
-    /// The next offset when its readers were last woken.
-    pub woken_at: Mutex<u64>,
+    /// Every record below this has woken the readers whose filters match it.
+    pub woken_to: Mutex<u64>,
+    /// Next offset and floor at the last sweep.
+    pub swept: Mutex<(u64, u64)>,
 }
 
 impl Channel {
@@ -87,7 +89,8 @@ impl Channel {
             is_dead_letters: false,
             queue,
             readers: Mutex::default(),
-            woken_at: Mutex::default(),
+            woken_to: Mutex::default(),
+            swept: Mutex::default(),
         }
     }
 
@@ -105,7 +108,8 @@ impl Channel {
             is_dead_letters: true,
             queue: None,
             readers: Mutex::default(),
-            woken_at: Mutex::default(),
+            woken_to: Mutex::default(),
+            swept: Mutex::default(),
         }
     }
 

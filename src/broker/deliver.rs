@@ -21,7 +21,7 @@ use super::reason::{Reason, Refusal};
 use super::session::broadcast::BroadcastDelivery;
 use super::session::inflight::Held;
 use super::session::reader::{Chosen, Step};
-use super::session::{Form, State};
+use super::session::{Form, Session, State};
 use super::time::Now;
 use super::topic::{ChannelIndex};
 use super::{Broker, lock};
@@ -90,7 +90,7 @@ impl Connection {
     /// Fills the turn with what the session has for its client.
     pub(crate) fn take_deliveries(&self, state: &mut State, turn: &mut Turn<'_>) -> Taken {
         // A SUBACK goes out before anything its subscription earns.
-        if state.pending_grants > 0 {
+        if state.link.as_ref().is_some_and(|link| link.pending_grants > 0) {
             return Taken::Idle;
         }
         self.take_resends(state, turn);
@@ -588,10 +588,7 @@ impl Connection {
             return;
         }
         state.dirty_positions.insert(index);
-        if !state.position_listed {
-            state.position_listed = true;
-            self.broker.list_position(self.session.clone(), now);
-        }
+        self.broker.list_if_unlisted(state, &self.session, now);
     }
 }
 
@@ -601,11 +598,14 @@ impl Broker {
     }
 
     /// Puts a session on the list of those whose positions are to be stored.
-    fn list_position(&self, session: Arc<super::session::Session>, now: Now) {
+    pub(crate) fn list_if_unlisted(&self, state: &mut State, session: &Arc<Session>, now: Now) {
+        if std::mem::replace(&mut state.position_listed, true) {
+            return;
+        }
         let due = now.since_start + self.settings.ack_commit_interval;
         let first = {
             let mut list = lock(&self.schedule.positions);
-            list.sessions.push(session);
+            list.sessions.push(session.clone());
             let first = list.due.is_none();
             list.due.get_or_insert(due);
             first

@@ -5,6 +5,7 @@
 //! whole, record and positions in one batch.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 
 use crate::storage::{Batch, Operation};
 
@@ -132,7 +133,6 @@ impl Broker {
         state.broadcast.clear();
         state.inflight.connection_ended();
         state.resend_read = None;
-        state.pending_grants = 0;
         for reader in state.readers.values_mut() {
             reader.away();
         }
@@ -145,6 +145,10 @@ impl Broker {
                 detached.will = state.will.take().filter(|will| will.delay_seconds == 0);
             }
             Fate::Left if outlives => {
+                // A stop of the broker is no failure of its clients and publishes no Will.
+                if self.stopping.load(SeqCst) {
+                    state.will = None;
+                }
                 if let Some(will) = &state.will {
                     let delay = will.delay_seconds.min(state.expiry_seconds);
                     if delay == 0 {
@@ -169,6 +173,9 @@ impl Broker {
             Fate::Left | Fate::Ended => {
                 // A session that ends with its Will waiting publishes it (MQTT-3.1.2-8).
                 detached.will = state.will.take();
+                if self.stopping.load(SeqCst) {
+                    detached.will = None;
+                }
                 state.will_due = None;
                 state.ended = true;
                 if !state.claimed {
@@ -220,6 +227,7 @@ impl Broker {
     /// Ends every connection, for a stop. Sessions are kept or ended as their connections go.
     pub fn close_all(&self, refusal: &Refusal) {
         let sessions = lock(&self.registry).sessions();
+        self.stopping.store(true, SeqCst);
         for session in sessions {
             if let Some(link) = &session.lock().link {
                 link.handle.close(refusal.clone());

@@ -37,9 +37,8 @@ mod worker;
 #[cfg(test)]
 mod tests;
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-
-use bytes::Bytes;
 
 use crate::storage::Store;
 
@@ -57,6 +56,7 @@ use queue::Clock;
 use settings::Settings;
 use sweep::Schedule;
 use topic::{ChannelIndex, Routes, SubscriptionTrie};
+use wake::Committed;
 
 /// A wake-up: may be called from any thread, often, and never blocks.
 pub type Wake = Arc<dyn Fn() + Send + Sync>;
@@ -74,9 +74,11 @@ pub struct Broker {
     pub(crate) counters: Counters,
     pub(crate) registry: Mutex<Registry>,
     subscriptions: RwLock<SubscriptionTrie<u64, Subscriber>>,
-    /// What the present round of completions brought, and to which topic.
-    committed: Mutex<Vec<(ChannelIndex, Bytes)>>,
+    /// What the present round of completions brought.
+    committed: Mutex<Vec<Committed>>,
     pub(crate) schedule: Schedule,
+    /// A graceful stop has begun.
+    stopping: AtomicBool,
     clock: Clock,
 }
 

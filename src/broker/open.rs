@@ -1,6 +1,7 @@
 //! A broker over its stores, with the sessions they kept.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
@@ -102,6 +103,7 @@ impl Broker {
             subscriptions: RwLock::new(SubscriptionTrie::new()),
             committed: Mutex::default(),
             schedule,
+            stopping: AtomicBool::new(false),
             clock: setup.clock,
         });
         broker.restore_sessions(now)?;

@@ -15,6 +15,7 @@ use super::reason::{Reason, Refusal};
 use super::session::acks::Outcome;
 use super::time::Now;
 use super::topic::{ChannelIndex, PublishTopic};
+use super::wake::Committed;
 use super::{Broker, lock};
 
 /// Called once with what a publish came to.
@@ -254,10 +255,17 @@ impl Broker {
         kept.store.submit(
             operation.into(),
             Box::new(move |stored| {
-                let changed = stored.is_ok();
+                let offset = match &stored {
+                    Ok(receipt) => receipt.offsets.first().copied().flatten(),
+                    Err(_) => None,
+                };
                 answer(broker.outcome(channel, stored));
-                if changed {
-                    broker.committed(channel, topic);
+                if let Some(offset) = offset {
+                    broker.committed(Committed {
+                        channel,
+                        topic,
+                        offset,
+                    });
                 }
             }),
         );
@@ -265,8 +273,8 @@ impl Broker {
 
     /// A commit brought something to a channel: its readers are woken once all the answers of that
     /// commit are on their way.
-    pub(crate) fn committed(&self, channel: ChannelIndex, topic: Bytes) {
-        lock(&self.committed).push((channel, topic));
+    fn committed(&self, committed: Committed) {
+        lock(&self.committed).push(committed);
     }
 
     /// What the store said, in the words of an answer.

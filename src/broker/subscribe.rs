@@ -61,6 +61,20 @@ impl Connection {
             ));
             return Flow::Stop;
         }
+        if protocol == Protocol::V311
+            && let Some(no_filter) = subscribe
+                .filters
+                .iter()
+                .find_map(|request| TopicFilter::parse(&request.filter).err())
+        {
+            // MQTT 3.1.1 has no answer to what is no filter at all.
+            drop(state);
+            self.close(Refusal::new(
+                Reason::TopicFilterInvalid,
+                no_filter.to_string(),
+            ));
+            return Flow::Stop;
+        }
         let labels = read_labels(subscribe);
         let mut changes = Changes::default();
         let mut reasons = Vec::with_capacity(subscribe.filters.len());
@@ -122,7 +136,9 @@ impl Connection {
             }
         }
         state.stored = true;
-        state.pending_grants += 1;
+        if let Some(link) = state.owned_by(self.number) {
+            link.pending_grants += 1;
+        }
         let batch = Batch {
             operations: std::mem::take(&mut changes.operations),
         };
@@ -143,7 +159,9 @@ impl Connection {
         stored: Result<crate::storage::Receipt, crate::storage::StoreError>,
     ) {
         let mut state = self.session.lock();
-        state.pending_grants = state.pending_grants.saturating_sub(1);
+        if let Some(link) = state.owned_by(self.number) {
+            link.pending_grants = link.pending_grants.saturating_sub(1);
+        }
         if let Err(error) = stored {
             bump(&self.broker.counters.session_store_errors);
             tracing::error!(client = self.client_id(), %error, "a subscription could not be stored");
@@ -463,7 +481,6 @@ impl Connection {
             });
             changed |= removed.is_some();
             if let Some(Form::Queue(queue)) = removed.map(|removed| removed.form.clone()) {
-                state.queues.remove(&queue);
                 left_queues.push(queue);
             }
         }

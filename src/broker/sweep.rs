@@ -21,6 +21,10 @@ use super::{Broker, Wake, lock};
 /// How often sizes are swept, and ages at the most often.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
+/// A position that moved only past records that do not match is stored every so many sweeps: often
+/// enough to stay ahead of retention, not so often that every quiet session writes.
+const STORE_SKIPPED_EVERY: u64 = 60;
+
 /// Records one step of a sweep looks at.
 const SWEEP_STEP: ReadLimit = ReadLimit {
     records: 256,
@@ -45,6 +49,8 @@ pub(crate) struct Schedule {
     /// When ages are next looked at.
     next_age_sweep: Mutex<Duration>,
     next_rewrite: Mutex<Option<Duration>>,
+    /// How many sweeps there were.
+    sweeps: Mutex<u64>,
 }
 
 /// Sessions whose positions moved.
@@ -66,6 +72,7 @@ impl Schedule {
             next_sweep: Mutex::default(),
             next_age_sweep: Mutex::default(),
             next_rewrite: Mutex::default(),
+            sweeps: Mutex::default(),
         }
     }
 
@@ -239,6 +246,11 @@ impl Broker {
             }
             due
         };
+        let store_skipped = {
+            let mut sweeps = lock(&self.schedule.sweeps);
+            *sweeps += 1;
+            *sweeps % STORE_SKIPPED_EVERY == 0
+        };
         for (index, channel) in self.channels.iter().enumerate() {
             match channel.kind {
                 ChannelKind::Append => {
@@ -250,7 +262,7 @@ impl Broker {
                 ChannelKind::Latest if ages => self.sweep_latest(channel, now),
                 _ => {}
             }
-            self.wake_all_readers(ChannelIndex(index));
+            self.sweep_readers(ChannelIndex(index), store_skipped);
         }
     }
 

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
+use bytes::Bytes;
+
 use crate::storage::ChannelKind;
 
 use super::publish::text;
@@ -10,6 +12,13 @@ use super::session::{Session, State};
 use super::session::reader::Reader;
 use super::topic::{ChannelIndex};
 use super::{Broker, lock};
+
+/// A record that a commit brought.
+pub(crate) struct Committed {
+    pub channel: ChannelIndex,
+    pub topic: Bytes,
+    pub offset: u64,
+}
 
 impl Broker {
     /// Runs what the stores have outcomes for, then wakes the readers of what was stored; returns
@@ -20,15 +29,20 @@ impl Broker {
     pub fn run_completions(&self) -> usize {
         let ran = self.stores.iter().map(|store| store.run_completions()).sum();
         let committed = std::mem::take(&mut *lock(&self.committed));
-        for (channel, topic) in committed {
-            self.wake_matching(channel, text(&topic));
+        for record in &committed {
+            self.wake_matching(record.channel, text(&record.topic));
+        }
+        for record in &committed {
+            // In the order of their offsets, which is the order they were stored in.
+            let mut woken_to = lock(&self.channel(record.channel).woken_to);
+            *woken_to = (*woken_to).max(record.offset + 1);
         }
         self.wake_dead_letter_readers();
         ran
     }
 
     /// Wakes the readers of `channel` whose filters match `topic`. Those it does not reach are
-    /// caught up by the sweep, many records at a time.
+    /// caught up by the sweep.
     fn wake_matching(&self, channel: ChannelIndex, topic: &str) {
         let mut found: BTreeMap<u64, Arc<Session>> = BTreeMap::new();
         {
@@ -52,16 +66,11 @@ impl Broker {
                 continue;
             }
             let next = channel.store.counters(channel.id).next;
-            let before = std::mem::replace(&mut *lock(&channel.woken_at), next);
+            let before = std::mem::replace(&mut *lock(&channel.woken_to), next);
             if next != before {
                 self.wake_sessions(ChannelIndex(index), channel.readers());
             }
         }
-    }
-
-    /// Wakes every reader of a channel.
-    pub(crate) fn wake_all_readers(&self, channel: ChannelIndex) {
-        self.wake_sessions(channel, self.channel(channel).readers());
     }
 
     fn wake_sessions(
@@ -79,6 +88,39 @@ impl Broker {
             if let Some(reader) = state.readers.get_mut(&index) {
                 reader.wake(counters.next, counters.floor);
                 state.wake_writer();
+            }
+        }
+    }
+
+    /// Brings the readers along that nothing stored since has woken, where the channel has moved.
+    ///
+    /// A reader that stood at the end, and that none of the records after it has woken, has nothing
+    /// to read among them: it is moved past them without a read, or a thousand readers of a busy
+    /// channel would each read all of it to find nothing. One that retention has passed learns of
+    /// its floor.
+    pub(crate) fn sweep_readers(&self, index: ChannelIndex, store_skipped: bool) {
+        let channel = self.channel(index);
+        let counters = channel.store.counters(channel.id);
+        let woken_to = *lock(&channel.woken_to);
+        let stands = (counters.next, counters.floor);
+        if std::mem::replace(&mut *lock(&channel.swept), stands) == stands && !store_skipped {
+            return;
+        }
+        for session in channel.readers() {
+            let mut state = session.lock();
+            if state.link.is_none() {
+                continue;
+            }
+            let durable = state.expiry_seconds > 0;
+            let Some(reader) = state.readers.get_mut(&index) else {
+                continue;
+            };
+            if channel.is_dead_letters || !reader.skip_to(woken_to) {
+                reader.wake(counters.next, counters.floor);
+                state.wake_writer();
+            } else if durable && store_skipped {
+                state.dirty_positions.insert(index);
+                self.list_if_unlisted(&mut state, &session, self.now());
             }
         }
     }
@@ -115,7 +157,13 @@ impl Broker {
                     super::Start::Floor => counters.floor,
                     super::Start::Tail => counters.next,
                 });
-                Some(Reader::append(channel.id, begin, counters))
+                let mut reader = Reader::append(channel.id, begin);
+                if position.is_none() {
+                    // A stored position below the floor is not moved here: that its session has
+                    // lost it is for the CONNECT that comes back to be told (invariant 1).
+                    reader.wake(counters.next, counters.floor);
+                }
+                Some(reader)
             }
             ChannelKind::Latest => Some(Reader::latest(channel.id, counters)),
             ChannelKind::Queue => None,

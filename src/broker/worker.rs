@@ -32,8 +32,7 @@ impl Worker for SessionWorker {
         let live = state
             .owned_by(self.number)
             .is_some_and(|link| !link.handle.is_closing());
-        let works = state.queues.contains(&self.queue);
-        if !live || !works {
+        if !live {
             return false;
         }
         if state.window() == 0 {

@@ -76,7 +76,8 @@ pub(crate) struct State {
     pub readers: BTreeMap<ChannelIndex, Reader>,
     /// Whose turn it is among the readers.
     pub last_reader: ChannelIndex,
-    /// Queues it works on while connected.
+    /// Queues this connection has worked on, which are told when it ends: one it has left may
+    /// still have lent it a job.
     pub queues: BTreeSet<ChannelIndex>,
     /// Jobs offered and not yet sent.
     pub offers: VecDeque<(ChannelIndex, JobOffer)>,
@@ -88,9 +89,6 @@ pub(crate) struct State {
     /// The record read for the next delivery to be sent again; `None` inside where it is gone.
     pub resend_read: Option<(u16, Option<Record>)>,
     pub broadcast: BroadcastQueue,
-    /// SUBSCRIBEs whose record is on its way to the store: nothing they earn goes out before
-    /// their SUBACK.
-    pub pending_grants: usize,
     pub will: Option<Will>,
     /// When a Will that waits out its delay is published.
     pub will_due: Option<Duration>,
@@ -140,6 +138,9 @@ pub(crate) struct Link {
     pub acks: AckQueue,
     pub control: VecDeque<Outgoing>,
     pub control_bytes: usize,
+    /// SUBSCRIBEs whose record is on its way to the store: nothing they earn goes out before
+    /// their SUBACK.
+    pub pending_grants: usize,
 }
 
 impl Link {
@@ -154,6 +155,7 @@ impl Link {
             acks: AckQueue::default(),
             control: VecDeque::new(),
             control_bytes: 0,
+            pending_grants: 0,
         }
     }
 
@@ -225,7 +227,6 @@ impl Session {
                 inflight: InFlight::default(),
                 resend_read: None,
                 broadcast: BroadcastQueue::default(),
-                pending_grants: 0,
                 will: None,
                 will_due: None,
                 dirty_positions: BTreeSet::new(),

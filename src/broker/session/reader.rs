@@ -27,6 +27,12 @@ pub(crate) enum Reader {
     Append {
         id: ChannelId,
         consumer: AppendConsumer,
+        /// It has read all there was, and nothing that matches has been stored since.
+        at_end: bool,
+        /// A read was asked for and has not been answered.
+        reading: bool,
+        /// The last read failed; it is asked for again after a wake.
+        failed: bool,
     },
     Latest {
         id: ChannelId,
@@ -50,10 +56,14 @@ pub(crate) enum Step {
 }
 
 impl Reader {
-    pub fn append(id: ChannelId, position: u64, counters: Counters) -> Self {
-        let mut consumer = AppendConsumer::new(position, BOUNDS);
-        consumer.wake(counters.next, counters.floor);
-        Reader::Append { id, consumer }
+    pub fn append(id: ChannelId, position: u64) -> Self {
+        Reader::Append {
+            id,
+            consumer: AppendConsumer::new(position, BOUNDS),
+            at_end: false,
+            reading: false,
+            failed: false,
+        }
     }
 
     pub fn latest(id: ChannelId, counters: Counters) -> Self {
@@ -72,15 +82,39 @@ impl Reader {
 
     pub fn wake(&mut self, next: u64, floor: u64) {
         match self {
-            Reader::Append { consumer, .. } => consumer.wake(next, floor),
+            Reader::Append {
+                consumer,
+                at_end,
+                failed,
+                ..
+            } => {
+                (*at_end, *failed) = (false, false);
+                consumer.wake(next, floor);
+            }
             Reader::Latest { consumer, .. } => consumer.wake(next),
+        }
+    }
+
+    /// Moves a reader that stands at the end past records that do not match it, up to `offset`;
+    /// returns whether that could be done without reading them.
+    pub fn skip_to(&mut self, offset: u64) -> bool {
+        match self {
+            Reader::Append {
+                consumer, at_end, ..
+            } if *at_end && consumer.in_flight() == 0 => {
+                if consumer.position() < offset {
+                    consumer.seek(offset);
+                }
+                true
+            }
+            _ => false,
         }
     }
 
     /// The position a durable session keeps on an append channel.
     pub fn stored_position(&self) -> Option<(ChannelId, u64)> {
         match self {
-            Reader::Append { id, consumer } => Some((*id, consumer.position())),
+            Reader::Append { id, consumer, .. } => Some((*id, consumer.position())),
             Reader::Latest { .. } => None,
         }
     }
@@ -118,9 +152,22 @@ impl Reader {
     ) -> Step {
         let mut names_channel = false;
         let next = match self {
-            Reader::Append { consumer, .. } => consumer.next(&mut |record| {
-                live(index, client, matching, record, &mut names_channel)
-            }),
+            Reader::Append {
+                consumer,
+                at_end,
+                reading,
+                failed,
+                ..
+            } => {
+                let next = consumer.next(&mut |record| {
+                    live(index, client, matching, record, &mut names_channel)
+                });
+                *reading |= matches!(next, Next::Read(_));
+                // Waiting with nothing under way: there was no more to read.
+                let waits = matches!(next, Next::Wait);
+                *at_end = waits && !*reading && !*failed && consumer.in_flight() == 0;
+                next
+            }
             Reader::Latest {
                 consumer, passes, ..
             } => consumer.next(&mut |scope, record| match scope {
@@ -158,7 +205,16 @@ impl Reader {
         answer: Result<Records, ReadError>,
     ) -> Result<(), String> {
         match self {
-            Reader::Append { consumer, .. } => consumer.filled(request, answer),
+            Reader::Append {
+                consumer,
+                reading,
+                failed,
+                ..
+            } => {
+                let filled = consumer.filled(request, answer);
+                (*reading, *failed) = (false, filled.is_err());
+                filled
+            }
             Reader::Latest { consumer, .. } => consumer.filled(request, answer),
         }
     }
@@ -173,7 +229,15 @@ impl Reader {
     /// The connection ended: what was read ahead is given up.
     pub fn away(&mut self) {
         match self {
-            Reader::Append { consumer, .. } => consumer.away(),
+            Reader::Append {
+                consumer,
+                at_end,
+                reading,
+                ..
+            } => {
+                (*at_end, *reading) = (false, false);
+                consumer.away();
+            }
             Reader::Latest { consumer, .. } => consumer.away(),
         }
     }
