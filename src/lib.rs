@@ -4,4 +4,5 @@ pub mod broker;
 pub mod cli;
 pub mod config;
 pub mod mqtt;
+pub mod run;
 pub mod storage;

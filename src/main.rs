@@ -1,3 +1,7 @@
 //! The `saguin` binary.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    ExitCode::from(saguin::cli::run(std::env::args_os(), saguin::run::run))
+}

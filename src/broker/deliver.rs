@@ -1,0 +1,686 @@
+//! What a connection's writer is given: read ahead from channels, chosen, and shaped for this
+//! client.
+//!
+//! The writer asks when its socket has room. What it is given comes in this order: what was under
+//! way on an earlier connection, jobs, then channel records and broadcast by turns.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+use bytes::Bytes;
+
+use crate::storage::{ChannelId, ChannelKind, ReadLimit, Record};
+
+use super::connection::{Budget, Connection, Flow, Taken};
+use super::consumer::{ReadRequest, select};
+use super::counters::bump;
+use super::delivery::{OfferProperties, RecordProperties, SubscriberProperties};
+use super::packet::{Outgoing, OutgoingPublish};
+use super::queue::JobOffer;
+use super::reason::{Reason, Refusal};
+use super::session::broadcast::BroadcastDelivery;
+use super::session::inflight::Held;
+use super::session::reader::{Chosen, Step};
+use super::session::{Form, Session, State};
+use super::time::Now;
+use super::topic::{ChannelIndex};
+use super::{Broker, lock};
+
+/// What one packet adds to the properties of a broadcast message: Message Expiry and so many
+/// Subscription Identifiers.
+const MESSAGE_EXPIRY: u8 = 0x02;
+const RESPONSE_TOPIC: u8 = 0x08;
+const CORRELATION_DATA: u8 = 0x09;
+const SUBSCRIPTION_IDENTIFIER: u8 = 0x0B;
+
+/// Reads that a store has to make before there is more to send. Made without any lock held.
+#[derive(Debug)]
+pub struct Reads(Vec<PendingRead>);
+
+#[derive(Debug)]
+enum PendingRead {
+    /// The next records of a channel.
+    Ahead {
+        channel: ChannelIndex,
+        request: ReadRequest,
+    },
+    /// A record that has to be sent again.
+    Again {
+        packet_id: u16,
+        channel: ChannelIndex,
+        offset: u64,
+        topic: Option<Bytes>,
+    },
+}
+
+/// What one call of the writer collects.
+pub(crate) struct Turn<'a> {
+    pub budget: Budget,
+    pub out: &'a mut Vec<Outgoing>,
+    /// Jobs that cannot be sent after all.
+    pub unsent: Vec<(ChannelIndex, JobOffer)>,
+    reads: Vec<PendingRead>,
+    now: Now,
+}
+
+impl<'a> Turn<'a> {
+    pub fn new(budget: usize, out: &'a mut Vec<Outgoing>, now: Now) -> Self {
+        Turn {
+            budget: Budget::new(budget),
+            out,
+            unsent: Vec::new(),
+            reads: Vec::new(),
+            now,
+        }
+    }
+}
+
+/// Whether a source has more for this turn.
+#[derive(PartialEq, Eq)]
+enum Sent {
+    /// It was put in the turn.
+    Yes,
+    /// Nothing can be sent now.
+    No,
+    /// It is too large for the client, whose connection ends for it.
+    Ended,
+}
+
+impl Connection {
+    /// Fills the turn with what the session has for its client.
+    pub(crate) fn take_deliveries(&self, state: &mut State, turn: &mut Turn<'_>) -> Taken {
+        // A SUBACK goes out before anything its subscription earns.
+        if state.link.as_ref().is_some_and(|link| link.pending_grants > 0) {
+            return Taken::Idle;
+        }
+        self.take_resends(state, turn);
+        if !state.inflight.owes_resend() {
+            self.take_offers(state, turn);
+            self.take_broadcast(state, turn, 2);
+            self.take_records(state, turn);
+            self.take_broadcast(state, turn, 1);
+        }
+        if self.handle.is_closing() {
+            return Taken::More;
+        }
+        if !turn.reads.is_empty() {
+            return Taken::Read(Reads(std::mem::take(&mut turn.reads)));
+        }
+        if turn.budget.is_spent() {
+            Taken::More
+        } else {
+            Taken::Idle
+        }
+    }
+
+    /// What was under way when an earlier connection ended goes first, under its identifier and
+    /// with DUP (MQTT-4.4.0-1, MQTT-3.3.1-1).
+    fn take_resends(&self, state: &mut State, turn: &mut Turn<'_>) {
+        while !turn.budget.is_spent() {
+            let Some((packet_id, held)) = state.inflight.next_resend() else {
+                return;
+            };
+            let window = state.link.as_ref().map_or(0, |link| {
+                state.inflight.window(link.receive_maximum)
+            });
+            if window == 0 {
+                return;
+            }
+            let (channel, offset, topic) = match held {
+                Held::Append {
+                    channel, offset, ..
+                } => (channel, offset, None),
+                Held::Latest {
+                    channel,
+                    offset,
+                    topic,
+                    ..
+                } => (channel, offset, Some(topic)),
+                Held::Broadcast(_) | Held::Job { .. } => {
+                    state.inflight.remove(packet_id);
+                    continue;
+                }
+            };
+            let Some((id, record)) = state.resend_read.take().filter(|(id, _)| *id == packet_id)
+            else {
+                turn.reads.push(PendingRead::Again {
+                    packet_id,
+                    channel,
+                    offset,
+                    topic,
+                });
+                return;
+            };
+            let Some(record) = record else {
+                // Removed by retention, or replaced by a newer value: there is nothing to send
+                // again.
+                self.forget(state, packet_id);
+                continue;
+            };
+            let mut publish = self.resend(state, channel, &record, turn.now);
+            publish.packet_id = id;
+            if self.put(state, turn, publish) == Sent::Ended {
+                return;
+            }
+            state.inflight.resent(packet_id);
+        }
+    }
+
+    fn resend(
+        &self,
+        state: &State,
+        channel: ChannelIndex,
+        record: &Record,
+        now: Now,
+    ) -> OutgoingPublish {
+        let mut options = Vec::new();
+        let mut names_channel = false;
+        let topic = super::publish::text(&record.message.topic);
+        state.matching.visit(topic, |(), subscription| {
+            names_channel |= subscription.reaches.len() > 1;
+            options.push(super::consumer::Options {
+                qos: subscription.qos,
+                no_local: false,
+                retain_as_published: subscription.retain_as_published,
+                identifier: subscription.identifier,
+                from: 0,
+            });
+        });
+        let client = self.session.client_id.as_bytes();
+        // Unsubscribed meanwhile: what was under way is completed all the same (MQTT-3.10.4-3).
+        let selection = select(record, client, options).unwrap_or_default();
+        let name = &self.broker.channel(channel).name;
+        OutgoingPublish {
+            packet_id: 0,
+            qos: 1,
+            dup: true,
+            retain: selection.retain,
+            topic: record.message.topic.clone(),
+            payload: record.message.payload.clone(),
+            properties: shape(
+                record,
+                names_channel.then_some(name),
+                &selection.identifiers,
+                now,
+            ),
+        }
+    }
+
+    /// A delivery that is void: its identifier is free and its reader does not wait for it.
+    fn forget(&self, state: &mut State, packet_id: u16) {
+        if let Some(held) = state.inflight.remove(packet_id) {
+            self.landed(state, &held);
+        }
+    }
+
+    fn take_offers(&self, state: &mut State, turn: &mut Turn<'_>) {
+        while !turn.budget.is_spent()
+            && let Some((queue, offer)) = state.offers.pop_front()
+        {
+            let identifiers = state
+                .subscriptions
+                .values()
+                .filter(|subscription| subscription.form == Form::Queue(queue))
+                .filter_map(|subscription| subscription.identifier)
+                .collect::<Vec<u32>>();
+            let record = &offer.job;
+            let shared = RecordProperties::for_offer(record);
+            let subscriber = SubscriberProperties {
+                channel: None,
+                subscription_identifiers: &identifiers,
+                offer: Some(OfferProperties {
+                    attempt: offer.attempt,
+                    response_topic: &offer.response_topic,
+                    delivery: &offer.delivery,
+                }),
+            };
+            let mut properties = Vec::new();
+            shared.encode(&subscriber, turn.now.unix_ms, &mut properties);
+            let publish = OutgoingPublish {
+                packet_id: 0,
+                qos: 1,
+                dup: false,
+                retain: false,
+                topic: record.message.topic.clone(),
+                payload: record.message.payload.clone(),
+                properties: properties.into(),
+            };
+            let held = Held::Job {
+                queue,
+                delivery: offer.delivery,
+            };
+            match self.put_held(state, turn, publish, held) {
+                Sent::Yes => {}
+                Sent::No | Sent::Ended => {
+                    turn.unsent.push((queue, offer));
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Broadcast, up to a `share`-th of what the turn has left.
+    fn take_broadcast(&self, state: &mut State, turn: &mut Turn<'_>, share: usize) {
+        let most = self.broker.settings.session_queue_bytes;
+        let stop_at = turn.budget.left() - turn.budget.left() / share;
+        while turn.budget.left() > stop_at || (share == 1 && !turn.budget.is_spent()) {
+            let window = state.window() > 0;
+            let Some(delivery) = state.broadcast.pop(window, most) else {
+                return;
+            };
+            let Some(publish) = broadcast_publish(&delivery, turn.now) else {
+                bump(&self.broker.counters.broadcast_expired);
+                continue;
+            };
+            if self.too_large(state, &publish) {
+                // A channel record would end the connection; broadcast is dropped for this client
+                // alone.
+                bump(&self.broker.counters.broadcast_dropped_too_large);
+                continue;
+            }
+            if delivery.qos > 0 {
+                state.broadcast.sent(&delivery);
+                self.put_held(state, turn, publish, Held::Broadcast(delivery));
+            } else {
+                self.put(state, turn, publish);
+            }
+        }
+    }
+
+    /// Channel records, each channel in its turn.
+    fn take_records(&self, state: &mut State, turn: &mut Turn<'_>) {
+        let after = state.last_reader;
+        let later = state.readers.range(after..).map(|(index, _)| *index);
+        let earlier = state.readers.range(..after).map(|(index, _)| *index);
+        let order: Vec<ChannelIndex> = later
+            .filter(|index| *index != after)
+            .chain(earlier)
+            .chain(state.readers.contains_key(&after).then_some(after))
+            .collect();
+        for index in order {
+            if turn.budget.is_spent() {
+                return;
+            }
+            state.last_reader = index;
+            if self.take_channel(state, turn, index) == Sent::Ended {
+                return;
+            }
+        }
+    }
+
+    fn take_channel(&self, state: &mut State, turn: &mut Turn<'_>, index: ChannelIndex) -> Sent {
+        while !turn.budget.is_spent() {
+            let window = state.window();
+            let State {
+                readers, matching, ..
+            } = state;
+            let Some(reader) = readers.get_mut(&index) else {
+                return Sent::No;
+            };
+            let step = reader.next(index, self.session.client_id.as_bytes(), matching);
+            let lost = reader.take_lost();
+            if lost > 0 {
+                self.report_lost(index, lost);
+            }
+            let chosen = match step {
+                Step::Send(chosen) => chosen,
+                Step::Read(request) => {
+                    turn.reads.push(PendingRead::Ahead {
+                        channel: index,
+                        request,
+                    });
+                    return Sent::No;
+                }
+                Step::Wait => return Sent::No,
+            };
+            if chosen.delivery.selection.qos > 0 && window == 0 {
+                return Sent::No;
+            }
+            match self.send_chosen(state, turn, index, &chosen) {
+                Sent::Yes => {}
+                other => return other,
+            }
+        }
+        Sent::Yes
+    }
+
+    fn send_chosen(
+        &self,
+        state: &mut State,
+        turn: &mut Turn<'_>,
+        index: ChannelIndex,
+        chosen: &Chosen,
+    ) -> Sent {
+        let delivery = &chosen.delivery;
+        let record = &delivery.record;
+        let channel = self.broker.channel(index);
+        let publish = OutgoingPublish {
+            packet_id: 0,
+            qos: delivery.selection.qos,
+            dup: false,
+            retain: delivery.retain,
+            topic: record.message.topic.clone(),
+            payload: record.message.payload.clone(),
+            properties: shape(
+                record,
+                chosen.names_channel.then_some(&channel.name),
+                &delivery.selection.identifiers,
+                turn.now,
+            ),
+        };
+        let sent = if publish.qos == 0 {
+            self.put(state, turn, publish)
+        } else {
+            let held = match channel.kind {
+                ChannelKind::Latest => Held::Latest {
+                    channel: index,
+                    topic: record.message.topic.clone(),
+                    offset: record.offset,
+                    era: delivery.era,
+                },
+                _ => Held::Append {
+                    channel: index,
+                    offset: record.offset,
+                    era: delivery.era,
+                },
+            };
+            self.put_held(state, turn, publish, held)
+        };
+        if sent == Sent::Yes {
+            if let Some(reader) = state.readers.get_mut(&index) {
+                reader.sent(delivery);
+            }
+            if delivery.selection.qos == 0 {
+                self.position_moved(state, index, turn.now);
+            }
+        }
+        sent
+    }
+
+    fn put_held(
+        &self,
+        state: &mut State,
+        turn: &mut Turn<'_>,
+        mut publish: OutgoingPublish,
+        held: Held,
+    ) -> Sent {
+        if self.ends_too_large(state, &publish) {
+            return Sent::Ended;
+        }
+        publish.packet_id = state.inflight.send(held);
+        self.put(state, turn, publish)
+    }
+
+    fn put(&self, state: &State, turn: &mut Turn<'_>, publish: OutgoingPublish) -> Sent {
+        if self.ends_too_large(state, &publish) {
+            return Sent::Ended;
+        }
+        bump(&self.broker.counters.publishes_sent);
+        turn.budget
+            .spend(64 + publish.topic.len() + publish.payload.len() + publish.properties.len());
+        turn.out.push(Outgoing::Publish(publish));
+        Sent::Yes
+    }
+
+    fn too_large(&self, state: &State, publish: &OutgoingPublish) -> bool {
+        state.link.as_ref().is_some_and(|link| {
+            publish.encoded_size(link.protocol) > link.maximum_packet_size
+        })
+    }
+
+    /// A record the client cannot take ends its connection, its place in the channel untouched: to
+    /// step over it would be to lose it.
+    fn ends_too_large(&self, state: &State, publish: &OutgoingPublish) -> bool {
+        let too_large = self.too_large(state, publish);
+        if too_large {
+            self.close(Refusal::new(
+                Reason::PacketTooLarge,
+                "the next record is larger than this client's Maximum Packet Size; raise it and connect again",
+            ));
+        }
+        too_large
+    }
+
+    fn report_lost(&self, index: ChannelIndex, records: u64) {
+        bump(&self.broker.counters.position_lost);
+        self.broker
+            .counters
+            .position_lost_records
+            .fetch_add(records, Relaxed);
+        tracing::warn!(
+            client = self.client_id(),
+            channel = %self.broker.channel(index).name,
+            records,
+            "retention passed a connected consumer; it goes on at the floor"
+        );
+    }
+
+    /// Makes reads and hands their answers to the session. May touch a disk; takes no lock while it
+    /// does.
+    pub fn read(&self, reads: Reads, now: Now) {
+        for read in reads.0 {
+            match read {
+                PendingRead::Ahead { channel, request } => {
+                    self.read_ahead(channel, &request, now);
+                }
+                PendingRead::Again {
+                    packet_id,
+                    channel,
+                    offset,
+                    topic,
+                } => {
+                    let record = self.read_again(channel, offset, topic.as_deref());
+                    self.session.lock().resend_read = Some((packet_id, record));
+                }
+            }
+        }
+    }
+
+    fn read_ahead(&self, index: ChannelIndex, request: &ReadRequest, now: Now) {
+        let channel = self.broker.channel(index);
+        let answer = match channel.kind {
+            ChannelKind::Latest => {
+                channel
+                    .store
+                    .changes_from(channel.id, request.offset, request.limit)
+            }
+            _ => channel
+                .store
+                .read_from(channel.id, request.offset, request.limit),
+        };
+        let mut state = self.session.lock();
+        let Some(reader) = state.readers.get_mut(&index) else {
+            return;
+        };
+        let before = reader.stored_position();
+        let filled = reader.filled(request, answer);
+        let moved = reader.stored_position() != before;
+        if let Err(why) = filled {
+            tracing::error!(channel = %channel.name, why, "a consumer's read failed");
+        }
+        if moved {
+            self.position_moved(&mut state, index, now);
+        }
+    }
+
+    fn read_again(&self, index: ChannelIndex, offset: u64, topic: Option<&[u8]>) -> Option<Record> {
+        let channel = self.broker.channel(index);
+        let record = match topic {
+            Some(topic) => channel.store.current(channel.id, topic),
+            None => {
+                let limit = ReadLimit {
+                    records: 1,
+                    bytes: 1,
+                };
+                let read = channel.store.read_from(channel.id, offset, limit);
+                read.map(|read| read.records.into_iter().next())
+            }
+        };
+        match record {
+            Ok(record) => record.filter(|record| record.offset == offset),
+            Err(why) => {
+                tracing::warn!(channel = %channel.name, offset, %why, "a delivery could not be sent again");
+                None
+            }
+        }
+    }
+
+    /// A PUBACK. One for an identifier that is not in use is ignored.
+    pub fn puback(&self, packet_id: u16, now: Now) -> Flow {
+        let (held, ask) = {
+            let mut state = self.session.lock();
+            if state.owned_by(self.number).is_none() {
+                return Flow::Stop;
+            }
+            let Some(held) = state.inflight.remove(packet_id) else {
+                tracing::debug!(client = self.client_id(), packet_id, "stray PUBACK");
+                return Flow::Continue;
+            };
+            self.landed(&mut state, &held);
+            if let Held::Append { channel, .. } = held {
+                self.position_moved(&mut state, channel, now);
+            }
+            state.wake_writer();
+            (held, std::mem::take(&mut state.refused_queues))
+        };
+        if let Held::Job { queue, delivery } = held
+            && let Some(queue) = &self.broker.channel(queue).queue
+        {
+            // The visibility clock starts here and not at the send (invariant 7).
+            queue.transport_acked(&delivery);
+        }
+        for queue in ask {
+            if let Some(queue) = &self.broker.channel(queue).queue {
+                queue.worker_ready(super::queue::WorkerId(self.number));
+            }
+        }
+        Flow::Continue
+    }
+
+    fn landed(&self, state: &mut State, held: &Held) {
+        match held {
+            Held::Append {
+                channel,
+                offset,
+                era,
+            }
+            | Held::Latest {
+                channel,
+                offset,
+                era,
+                ..
+            } => {
+                if let Some(reader) = state.readers.get_mut(channel) {
+                    reader.acked(*era, *offset);
+                }
+            }
+            Held::Broadcast(delivery) => state.broadcast.acknowledged(delivery),
+            Held::Job { .. } => {}
+        }
+    }
+
+    /// An append position moved: it is stored within `ack_commit_interval`.
+    fn position_moved(&self, state: &mut State, index: ChannelIndex, now: Now) {
+        if state.expiry_seconds == 0 {
+            return;
+        }
+        if self.broker.channel(index).kind != ChannelKind::Append {
+            return;
+        }
+        state.dirty_positions.insert(index);
+        self.broker.list_if_unlisted(state, &self.session, now);
+    }
+}
+
+impl Broker {
+    pub(crate) fn channel_id(&self, index: ChannelIndex) -> ChannelId {
+        self.channel(index).id
+    }
+
+    /// Puts a session on the list of those whose positions are to be stored.
+    pub(crate) fn list_if_unlisted(&self, state: &mut State, session: &Arc<Session>, now: Now) {
+        if std::mem::replace(&mut state.position_listed, true) {
+            return;
+        }
+        let due = now.since_start + self.settings.ack_commit_interval;
+        let first = {
+            let mut list = lock(&self.schedule.positions);
+            list.sessions.push(session.clone());
+            let first = list.due.is_none();
+            list.due.get_or_insert(due);
+            first
+        };
+        if first {
+            self.schedule.wake_at(due);
+        }
+    }
+}
+
+/// The properties of a channel delivery for one subscriber.
+fn shape(record: &Record, channel: Option<&String>, identifiers: &[u32], now: Now) -> Bytes {
+    let shared = RecordProperties::for_subscribers(record);
+    let subscriber = SubscriberProperties {
+        channel: channel.map(String::as_str),
+        subscription_identifiers: identifiers,
+        offer: None,
+    };
+    let mut out = Vec::with_capacity(shared.encoded_len(&subscriber, now.unix_ms));
+    shared.encode(&subscriber, now.unix_ms, &mut out);
+    out.into()
+}
+
+/// A broadcast message for one subscriber; `None` where its expiry ran out while it waited
+/// (MQTT-3.3.2-5). It carries none of the broker's labels.
+fn broadcast_publish(delivery: &BroadcastDelivery, now: Now) -> Option<OutgoingPublish> {
+    let message = &delivery.message;
+    let mut properties = Vec::with_capacity(message.properties.len() + 32);
+    if let Some(expiry) = message.expiry_seconds {
+        let waited = now.since_start.saturating_sub(delivery.published).as_secs();
+        let left = u64::from(expiry).checked_sub(waited)?;
+        if left == 0 && expiry > 0 {
+            return None;
+        }
+        properties.push(MESSAGE_EXPIRY);
+        let left = u32::try_from(left).unwrap_or(u32::MAX);
+        properties.extend_from_slice(&left.to_be_bytes());
+    }
+    for identifier in &delivery.identifiers {
+        properties.push(SUBSCRIPTION_IDENTIFIER);
+        put_variable(&mut properties, *identifier);
+    }
+    if let Some(topic) = &message.response_topic {
+        put_bytes(&mut properties, RESPONSE_TOPIC, topic);
+    }
+    if let Some(data) = &message.correlation_data {
+        put_bytes(&mut properties, CORRELATION_DATA, data);
+    }
+    properties.extend_from_slice(&message.properties);
+    Some(OutgoingPublish {
+        packet_id: 0,
+        qos: delivery.qos,
+        dup: false,
+        retain: delivery.retain,
+        topic: message.topic.clone(),
+        payload: message.payload.clone(),
+        properties: properties.into(),
+    })
+}
+
+fn put_bytes(out: &mut Vec<u8>, property: u8, value: &[u8]) {
+    out.push(property);
+    let len = u16::try_from(value.len()).unwrap_or(u16::MAX);
+    out.extend_from_slice(&len.to_be_bytes());
+    out.extend_from_slice(&value[..usize::from(len)]);
+}
+
+fn put_variable(out: &mut Vec<u8>, mut value: u32) {
+    loop {
+        let byte = (value & 0x7f) as u8;
+        value >>= 7;
+        if value == 0 {
+            out.push(byte);
+            return;
+        }
+        out.push(byte | 0x80);
+    }
+}

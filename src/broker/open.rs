@@ -1,0 +1,331 @@
+//! A broker over its stores, with the sessions they kept.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, RwLock};
+use std::time::Duration;
+
+use crate::storage::{Batch, ChannelId, ChannelKind, Space, Store};
+
+use super::channel::{Channel, ChannelSetup};
+use super::connect::Registry;
+use super::queue::{Clock, Epoch, QueueChannel, QueueSetup};
+use super::session::record::{SessionRecord, SubscriptionRecord};
+use super::session::{Form, Session, Subscription};
+use super::settings::Settings;
+use super::sweep::Schedule;
+use super::time::Now;
+use super::topic::{
+    ChannelIndex, RouteConflict, Routes, SubscribeFilter, SubscriptionTrie,
+};
+use super::{Broker, Wake, lock};
+
+/// What a broker is opened with.
+pub struct BrokerSetup {
+    /// Bounds and periods.
+    pub settings: Settings,
+    /// The channels, as configured.
+    pub channels: Vec<ChannelSetup>,
+    /// Where sessions and positions are kept.
+    pub session_store: Arc<dyn Store>,
+    /// The present moment, for what happens when a store has an outcome.
+    pub clock: Clock,
+    /// Called when [`Broker::next_deadline`] may have come nearer.
+    pub timer: Wake,
+}
+
+/// Why a broker was not opened.
+#[derive(Debug)]
+pub enum OpenError {
+    /// Two channels cannot both be there.
+    Routes(Vec<RouteConflict>),
+    /// A channel is a queue and has no queue settings, or the other way round.
+    QueueSettings {
+        /// The channel.
+        channel: String,
+    },
+    /// A stored session could not be read. It is not started as a blank one.
+    Session {
+        /// The client identifier.
+        client_id: String,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+impl std::fmt::Display for OpenError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            OpenError::Routes(conflicts) => {
+                for (index, conflict) in conflicts.iter().enumerate() {
+                    let lead = if index > 0 { "; " } else { "" };
+                    write!(f, "{lead}{conflict}")?;
+                }
+                Ok(())
+            }
+            OpenError::QueueSettings { channel } => write!(
+                f,
+                "the channel `{channel}` needs queue settings if and only if it is a queue"
+            ),
+            OpenError::Session { client_id, why } => {
+                write!(f, "the stored session of client `{client_id}`: {why}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+impl Broker {
+    /// Opens a broker: queues offer what is unresolved, and the sessions that were stored are away.
+    ///
+    /// # Errors
+    /// [`OpenError`]; nothing was changed.
+    pub fn open(setup: BrokerSetup, now: Now) -> Result<Arc<Self>, OpenError> {
+        let sources: Vec<_> = setup.channels.iter().map(|c| c.source.clone()).collect();
+        let routes = Routes::compile(&sources).map_err(OpenError::Routes)?;
+        let schedule = Schedule::new(setup.timer);
+        let channels = open_channels(&setup.channels, &routes, &schedule, &setup.clock)?;
+        let mut stores: Vec<Arc<dyn Store>> = vec![setup.session_store.clone()];
+        for channel in &channels {
+            if !stores.iter().any(|held| Arc::ptr_eq(held, &channel.store)) {
+                stores.push(channel.store.clone());
+            }
+        }
+        let broker = Arc::new(Broker {
+            settings: setup.settings,
+            routes,
+            channels,
+            stores,
+            session_store: setup.session_store,
+            counters: super::counters::Counters::default(),
+            registry: Mutex::new(Registry::default()),
+            subscriptions: RwLock::new(SubscriptionTrie::new()),
+            committed: Mutex::default(),
+            schedule,
+            stopping: AtomicBool::new(false),
+            clock: setup.clock,
+        });
+        broker.restore_sessions(now)?;
+        Ok(broker)
+    }
+
+    /// Every session the store kept is away, its subscriptions in force.
+    fn restore_sessions(self: &Arc<Self>, now: Now) -> Result<(), OpenError> {
+        let mut positions = self.stored_positions();
+        for (client_id, value) in self.session_store.scan(Space::Sessions, &[]) {
+            let failed = |why: String| OpenError::Session {
+                client_id: String::from_utf8_lossy(&client_id).into_owned(),
+                why,
+            };
+            let name = std::str::from_utf8(&client_id)
+                .map_err(|_| failed("its client identifier is not UTF-8".into()))?;
+            let record = SessionRecord::decode(&value).map_err(failed)?;
+            let positions = positions.remove(&client_id[..]).unwrap_or_default();
+            self.restore_session(name, &record, positions, now);
+        }
+        // Positions without a session are of a client whose session has ended.
+        for (client_id, positions) in positions {
+            let session = Session::new(0, String::from_utf8_lossy(&client_id).into());
+            let operations = positions
+                .keys()
+                .map(|channel| session.delete_position(*channel))
+                .collect();
+            self.submit_session_write(&session.client_id, Batch { operations });
+        }
+        Ok(())
+    }
+
+    /// Positions by client identifier and channel.
+    fn stored_positions(&self) -> BTreeMap<Vec<u8>, BTreeMap<ChannelId, u64>> {
+        let mut positions: BTreeMap<Vec<u8>, BTreeMap<ChannelId, u64>> = BTreeMap::new();
+        for (key, value) in self.session_store.scan(Space::Positions, &[]) {
+            let Some((channel, client_id)) = key.split_first_chunk::<4>() else {
+                continue;
+            };
+            let Ok(position) = <[u8; 8]>::try_from(&value[..]) else {
+                continue;
+            };
+            positions
+                .entry(client_id.to_vec())
+                .or_default()
+                .insert(
+                    ChannelId(u32::from_be_bytes(*channel)),
+                    u64::from_le_bytes(position),
+                );
+        }
+        positions
+    }
+
+    fn restore_session(
+        self: &Arc<Self>,
+        client_id: &str,
+        record: &SessionRecord,
+        positions: BTreeMap<ChannelId, u64>,
+        now: Now,
+    ) {
+        let key = lock(&self.registry).number();
+        let session = Session::new(key, client_id.into());
+        let mut refused = None;
+        {
+            let mut state = session.lock();
+            state.stored = true;
+            state.stored_positions = positions.keys().copied().collect();
+            state.expiry_seconds = record.expiry_seconds;
+            // Without a moment of leaving, nobody wrote one: it counts from this start.
+            let away_since = record.away_since_unix_ms.unwrap_or(now.unix_ms);
+            state.away_since_unix_ms = Some(away_since);
+            let away = Duration::from_millis(now.unix_ms.saturating_sub(away_since));
+            let expiry = Duration::from_secs(u64::from(record.expiry_seconds));
+            state.expires_at = Some(now.since_start + expiry.saturating_sub(away));
+            for stored in &record.subscriptions {
+                match self.restored(stored) {
+                    Ok(subscription) => {
+                        self.restore_subscription(
+                            &mut state,
+                            &session,
+                            &stored.filter,
+                            Arc::new(subscription),
+                        );
+                    }
+                    Err(why) => refused = Some((stored.filter.clone(), why)),
+                }
+            }
+            self.restore_readers(&mut state, &session, &positions);
+            if refused.is_some() {
+                state.expires_at = Some(now.since_start);
+            }
+            let at = state.expires_at.unwrap_or(now.since_start);
+            self.schedule.session_at(&session, &mut state, at);
+        }
+        if let Some((filter, why)) = refused {
+            tracing::warn!(client = client_id, filter, why, "a stored subscription is refused now; the session ends");
+        }
+        lock(&self.registry).insert(session.clone());
+        // What expired while the broker was stopped ends before anybody connects.
+        self.session_due(&session, now);
+    }
+
+    /// A stored subscription as it would be granted now.
+    fn restored(&self, stored: &SubscriptionRecord) -> Result<Subscription, String> {
+        let parsed = SubscribeFilter::parse(&stored.filter, self.settings.topics)
+            .map_err(|refusal| refusal.to_string())?;
+        let (form, reaches) = match parsed {
+            SubscribeFilter::Plain(filter) => {
+                let reach = self.routes.reach(&filter);
+                if reach.inside_queue.is_some() {
+                    return Err("it lies inside a queue".into());
+                }
+                (Form::Plain(filter), reach.channels)
+            }
+            SubscribeFilter::Queue { queue } => {
+                let index = self
+                    .routes
+                    .by_name(&queue)
+                    .filter(|index| self.channel(*index).kind == ChannelKind::Queue)
+                    .ok_or("there is no such queue")?;
+                (Form::Queue(index), Vec::new())
+            }
+            SubscribeFilter::Shared { .. } | SubscribeFilter::SeekReply { .. } => {
+                return Err("this form is not supported by this version".into());
+            }
+        };
+        let from = stored
+            .from
+            .iter()
+            .filter_map(|(id, offset)| {
+                let index = reaches
+                    .iter()
+                    .find(|index| self.channel_id(**index).0 == *id)?;
+                Some((*index, *offset))
+            })
+            .collect();
+        Ok(Subscription {
+            form,
+            qos: stored.qos,
+            no_local: stored.no_local,
+            retain_as_published: stored.retain_as_published,
+            identifier: stored.identifier,
+            reaches,
+            from,
+        })
+    }
+
+    /// Readers at their stored positions. A latest channel is read from its current state again:
+    /// where the session was is not kept across a restart.
+    fn restore_readers(
+        &self,
+        state: &mut super::session::State,
+        session: &Arc<Session>,
+        positions: &BTreeMap<ChannelId, u64>,
+    ) {
+        let mut reached: BTreeMap<ChannelIndex, Vec<Arc<Subscription>>> = BTreeMap::new();
+        for subscription in state.subscriptions.values() {
+            for index in &subscription.reaches {
+                reached.entry(*index).or_default().push(subscription.clone());
+            }
+        }
+        for (index, subscriptions) in reached {
+            let channel = self.channel(index);
+            let position = positions.get(&channel.id).copied();
+            let Some(mut reader) = self.new_reader(index, position) else {
+                continue;
+            };
+            if channel.kind == ChannelKind::Latest {
+                let head = channel.store.counters(channel.id).next;
+                // Those at QoS 0 are sent everything at every resume, this one included.
+                let subscriptions = subscriptions
+                    .into_iter()
+                    .filter(|subscription| subscription.qos > 0)
+                    .collect();
+                // The first pass of a reader always has room.
+                let _ = reader.begin_pass(head, false, subscriptions);
+            }
+            state.readers.insert(index, reader);
+            channel.add_reader(session);
+        }
+    }
+}
+
+fn open_channels(
+    setups: &[ChannelSetup],
+    routes: &Routes,
+    schedule: &Schedule,
+    clock: &Clock,
+) -> Result<Vec<Channel>, OpenError> {
+    let mut channels = Vec::with_capacity(routes.channels().len());
+    for (index, setup) in setups.iter().enumerate() {
+        let is_queue = setup.source.kind == ChannelKind::Queue;
+        if is_queue != setup.queue.is_some() {
+            return Err(OpenError::QueueSettings {
+                channel: setup.source.name.clone(),
+            });
+        }
+        let queue = setup.queue.as_ref().map(|parts| {
+            QueueChannel::open(QueueSetup {
+                name: setup.source.name.as_str().into(),
+                filter: setup.source.filter.as_written().into(),
+                channel: setup.id,
+                dead_letters: parts.dead_letters,
+                settings: parts.settings,
+                epoch: Epoch::random(),
+                store: setup.store.clone(),
+                clock: clock.clone(),
+                alarm: schedule.alarm(ChannelIndex(index)),
+            })
+        });
+        channels.push(Channel::new(setup, queue));
+    }
+    // The routes put the dead-letter channels last, in the order of their queues.
+    for derived in &routes.channels()[setups.len()..] {
+        let setup = derived.dead_letters_of.and_then(|index| setups.get(index.0));
+        let parts = setup.and_then(|setup| Some((setup, setup.queue.as_ref()?)));
+        let Some((setup, parts)) = parts else {
+            return Err(OpenError::QueueSettings {
+                channel: derived.name.clone(),
+            });
+        };
+        channels.push(Channel::dead_letters(derived.name.clone(), setup, parts));
+    }
+    Ok(channels)
+}

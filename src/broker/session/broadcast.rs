@@ -1,0 +1,208 @@
+//! Broadcast messages waiting for one client, within `session_queue_bytes`.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::storage::Message;
+
+/// A broadcast message on its way to one subscriber. The message itself is shared by all of them.
+#[derive(Clone, Debug)]
+pub(crate) struct BroadcastDelivery {
+    pub message: Arc<Message>,
+    /// When it was published, on the clock that never steps: what its expiry counts from.
+    pub published: Duration,
+    /// 0 or 1.
+    pub qos: u8,
+    pub retain: bool,
+    /// Subscription Identifiers of every subscription that matched.
+    pub identifiers: Vec<u32>,
+}
+
+impl BroadcastDelivery {
+    /// What holding this costs, in bytes. The message is shared, but a slow client may be the last
+    /// to hold it, so each is charged for it whole (invariant 13).
+    pub fn cost(&self) -> u64 {
+        let message = &*self.message;
+        let optional = |bytes: &Option<bytes::Bytes>| bytes.as_ref().map_or(0, bytes::Bytes::len);
+        let content = message.topic.len()
+            + message.payload.len()
+            + message.properties.len()
+            + message.publisher.len()
+            + optional(&message.response_topic)
+            + optional(&message.correlation_data);
+        let entry = size_of::<Self>() + size_of::<Message>() + 4 * self.identifiers.capacity();
+        (content + entry) as u64
+    }
+}
+
+/// What offering a message to a queue did to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Offered {
+    /// It waits, and so many older ones were given up for it.
+    Taken { given_up: usize },
+    /// It does not fit and was dropped.
+    Dropped,
+}
+
+/// The queue.
+#[derive(Debug, Default)]
+pub(crate) struct BroadcastQueue {
+    waiting: VecDeque<BroadcastDelivery>,
+    waiting_bytes: u64,
+    /// QoS 1 on the wire and not acknowledged.
+    sent_bytes: u64,
+}
+
+impl BroadcastQueue {
+    /// Adds a message. Where `max_bytes` would be passed, a QoS 0 message is dropped; for a QoS 1
+    /// message the oldest ones waiting make room.
+    pub fn offer(&mut self, delivery: BroadcastDelivery, max_bytes: u64) -> Offered {
+        let cost = delivery.cost();
+        let mut given_up = 0;
+        while self.waiting_bytes + self.sent_bytes + cost > max_bytes {
+            if delivery.qos == 0 {
+                return Offered::Dropped;
+            }
+            let Some(oldest) = self.waiting.pop_front() else {
+                return Offered::Dropped;
+            };
+            self.waiting_bytes -= oldest.cost();
+            given_up += 1;
+        }
+        self.waiting_bytes += cost;
+        self.waiting.push_back(delivery);
+        Offered::Taken { given_up }
+    }
+
+    /// The next message, if it may be sent: QoS 1 needs `window`, and no more than half the bound
+    /// is ever on the wire, unless that is a single message.
+    pub fn pop(&mut self, window: bool, max_bytes: u64) -> Option<BroadcastDelivery> {
+        let next = self.waiting.front()?;
+        if next.qos > 0 {
+            let crowded = self.sent_bytes > 0 && self.sent_bytes + next.cost() > max_bytes / 2;
+            if !window || crowded {
+                return None;
+            }
+        }
+        let delivery = self.waiting.pop_front()?;
+        self.waiting_bytes -= delivery.cost();
+        if self.waiting.is_empty() {
+            // An idle client keeps no room for the burst it once had.
+            self.waiting = VecDeque::new();
+        }
+        Some(delivery)
+    }
+
+    /// A QoS 1 message went out.
+    pub fn sent(&mut self, delivery: &BroadcastDelivery) {
+        self.sent_bytes += delivery.cost();
+    }
+
+    /// A QoS 1 message that went out was acknowledged.
+    pub fn acknowledged(&mut self, delivery: &BroadcastDelivery) {
+        self.sent_bytes = self.sent_bytes.saturating_sub(delivery.cost());
+    }
+
+    /// Whether nothing waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    /// Forgets everything; returns how many messages were waiting.
+    pub fn clear(&mut self) -> usize {
+        let waiting = self.waiting.len();
+        *self = BroadcastQueue::default();
+        waiting
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::MessageId;
+    use bytes::Bytes;
+
+    fn delivery(qos: u8, name: &'static str, payload: usize) -> BroadcastDelivery {
+        BroadcastDelivery {
+            message: Arc::new(Message {
+                id: MessageId([0; 16]),
+                topic: Bytes::from_static(name.as_bytes()),
+                payload: Bytes::from(vec![0; payload]),
+                properties: Bytes::new(),
+                user_property_bytes: 0,
+                response_topic: None,
+                correlation_data: None,
+                expiry_seconds: None,
+                received_at: None,
+                publisher: Bytes::new(),
+                retain: false,
+                qos,
+            }),
+            published: Duration::ZERO,
+            qos,
+            retain: false,
+            identifiers: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_full_queue_drops_qos_0_and_gives_up_the_oldest_for_qos_1() {
+        let cost = delivery(1, "a", 1000).cost();
+        let bound = 2 * cost;
+        let mut queue = BroadcastQueue::default();
+        assert_eq!(
+            queue.offer(delivery(1, "a", 1000), bound),
+            Offered::Taken { given_up: 0 }
+        );
+        assert_eq!(
+            queue.offer(delivery(0, "b", 1000), bound),
+            Offered::Taken { given_up: 0 }
+        );
+        assert_eq!(queue.offer(delivery(0, "c", 1000), bound), Offered::Dropped);
+        assert_eq!(
+            queue.offer(delivery(1, "d", 1000), bound),
+            Offered::Taken { given_up: 1 }
+        );
+        let order: Vec<_> = std::iter::from_fn(|| queue.pop(true, bound))
+            .map(|delivery| delivery.message.topic.clone())
+            .collect();
+        assert_eq!(order, ["b", "d"]);
+    }
+
+    #[test]
+    fn the_cost_of_an_entry_counts_though_its_payload_is_empty() {
+        let mut queue = BroadcastQueue::default();
+        let bound = 64 * 1024;
+        let taken = (0..10_000)
+            .filter(|_| queue.offer(delivery(0, "a", 0), bound) != Offered::Dropped)
+            .count();
+        assert!(taken <= 64 * 1024 / size_of::<BroadcastDelivery>());
+    }
+
+    #[test]
+    fn at_most_half_the_bound_is_on_the_wire() {
+        let cost = delivery(1, "a", 1000).cost();
+        let bound = 4 * cost;
+        let mut queue = BroadcastQueue::default();
+        for _ in 0..4 {
+            queue.offer(delivery(1, "a", 1000), bound);
+        }
+        let mut on_the_wire = Vec::new();
+        while let Some(delivery) = queue.pop(true, bound) {
+            queue.sent(&delivery);
+            on_the_wire.push(delivery);
+        }
+        assert_eq!(on_the_wire.len(), 2);
+        queue.acknowledged(&on_the_wire[0]);
+        assert!(queue.pop(true, bound).is_some());
+    }
+
+    #[test]
+    fn without_a_window_nothing_at_qos_1_is_taken() {
+        let mut queue = BroadcastQueue::default();
+        queue.offer(delivery(1, "a", 1), u64::MAX);
+        assert!(queue.pop(false, u64::MAX).is_none());
+        assert!(!queue.is_empty());
+    }
+}

@@ -1,0 +1,210 @@
+//! Packet identifiers, and what is under way to the client beneath each.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+
+use super::broadcast::BroadcastDelivery;
+use crate::broker::consumer::Era;
+use crate::broker::queue::DeliveryId;
+use crate::broker::topic::ChannelIndex;
+
+/// What waits for a PUBACK.
+#[derive(Clone, Debug)]
+pub(crate) enum Held {
+    /// A record of an append channel, read again where it has to be sent again.
+    Append {
+        channel: ChannelIndex,
+        offset: u64,
+        era: Era,
+    },
+    /// A value of a latest channel.
+    Latest {
+        channel: ChannelIndex,
+        topic: Bytes,
+        offset: u64,
+        era: Era,
+    },
+    /// A broadcast message.
+    Broadcast(BroadcastDelivery),
+    /// A job under a delivery. It never outlives the connection.
+    Job {
+        queue: ChannelIndex,
+        delivery: DeliveryId,
+    },
+}
+
+#[derive(Debug)]
+struct Entry {
+    /// Rises with every identifier taken: the order in which resending happens (MQTT-4.6.0-1).
+    order: u64,
+    /// Whether it went out on the present connection.
+    sent: bool,
+    held: Held,
+}
+
+/// The client's window. At most Receive Maximum entries are sent on one connection; a resumed
+/// session may hold more from before, which wait for room.
+#[derive(Debug, Default)]
+pub(crate) struct InFlight {
+    last_id: u16,
+    last_order: u64,
+    entries: BTreeMap<u16, Entry>,
+    /// How many entries went out on the present connection.
+    sent: usize,
+    resend: VecDeque<u16>,
+}
+
+impl InFlight {
+    /// How many more QoS 1 publishes the client takes.
+    pub fn window(&self, receive_maximum: u16) -> usize {
+        usize::from(receive_maximum).saturating_sub(self.sent)
+    }
+
+    /// Whether something from an earlier connection still has to be sent again.
+    pub fn owes_resend(&self) -> bool {
+        !self.resend.is_empty()
+    }
+
+    /// Takes the next free identifier for `held`, which goes out now. The caller has seen a
+    /// window, so an identifier is free: at most 65,535 are ever in use.
+    pub fn send(&mut self, held: Held) -> u16 {
+        loop {
+            self.last_id = self.last_id.checked_add(1).unwrap_or(1);
+            if !self.entries.contains_key(&self.last_id) {
+                break;
+            }
+        }
+        self.last_order += 1;
+        self.sent += 1;
+        self.entries.insert(
+            self.last_id,
+            Entry {
+                order: self.last_order,
+                sent: true,
+                held,
+            },
+        );
+        self.last_id
+    }
+
+    /// The next entry to send again under its own identifier, if there is one.
+    pub fn next_resend(&self) -> Option<(u16, Held)> {
+        let id = *self.resend.front()?;
+        self.entries.get(&id).map(|entry| (id, entry.held.clone()))
+    }
+
+    /// The entry [`next_resend`](Self::next_resend) gave has gone out.
+    pub fn resent(&mut self, id: u16) {
+        if self.resend.front() == Some(&id) {
+            self.resend.pop_front();
+        }
+        if let Some(entry) = self.entries.get_mut(&id)
+            && !entry.sent
+        {
+            entry.sent = true;
+            self.sent += 1;
+        }
+    }
+
+    /// A PUBACK, or an entry that is void: takes it out.
+    pub fn remove(&mut self, id: u16) -> Option<Held> {
+        let entry = self.entries.remove(&id)?;
+        if entry.sent {
+            self.sent -= 1;
+        } else {
+            self.resend.retain(|waiting| *waiting != id);
+        }
+        Some(entry.held)
+    }
+
+    /// Takes out everything `void` says.
+    pub fn remove_where(&mut self, void: impl Fn(&Held) -> bool) {
+        let gone: Vec<u16> = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| void(&entry.held))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in gone {
+            self.remove(id);
+        }
+    }
+
+    /// The connection is gone: jobs and broadcast messages go with it, the rest waits to be sent
+    /// again, in order.
+    pub fn connection_ended(&mut self) {
+        self.remove_where(|held| matches!(held, Held::Job { .. } | Held::Broadcast(_)));
+        for entry in self.entries.values_mut() {
+            entry.sent = false;
+        }
+        self.sent = 0;
+        let mut order: Vec<(u64, u16)> = self
+            .entries
+            .iter()
+            .map(|(id, entry)| (entry.order, *id))
+            .collect();
+        order.sort_unstable();
+        self.resend = order.into_iter().map(|(_, id)| id).collect();
+    }
+
+    /// How many identifiers are in use.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(offset: u64) -> Held {
+        Held::Append {
+            channel: ChannelIndex(0),
+            offset,
+            era: Era::default(),
+        }
+    }
+
+    fn offset(held: Option<Held>) -> Option<u64> {
+        match held {
+            Some(Held::Append { offset, .. }) => Some(offset),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn identifiers_start_at_1_and_skip_those_in_use() {
+        let mut inflight = InFlight::default();
+        assert_eq!(inflight.send(record(1)), 1);
+        assert_eq!(inflight.send(record(2)), 2);
+        inflight.last_id = u16::MAX - 1;
+        assert_eq!(inflight.send(record(3)), u16::MAX);
+        assert_eq!(inflight.send(record(4)), 3);
+        assert_eq!(offset(inflight.remove(2)), Some(2));
+        assert!(inflight.remove(2).is_none());
+        assert_eq!(inflight.len(), 3);
+    }
+
+    #[test]
+    fn what_was_under_way_is_sent_again_in_its_order_within_the_new_window() {
+        let mut inflight = InFlight::default();
+        inflight.last_id = u16::MAX - 1;
+        let first = inflight.send(record(1));
+        let second = inflight.send(record(2));
+        assert!(first > second);
+        inflight.connection_ended();
+        assert_eq!(inflight.window(1), 1);
+        let (id, held) = inflight.next_resend().unwrap();
+        assert_eq!((id, offset(Some(held))), (first, Some(1)));
+        inflight.resent(id);
+        assert_eq!(inflight.window(1), 0);
+        assert_eq!(offset(inflight.remove(first)), Some(1));
+        assert_eq!(inflight.window(1), 1);
+        assert_eq!(inflight.next_resend().map(|(id, _)| id), Some(second));
+        // Acknowledged before it was sent again: the client had it.
+        assert!(inflight.remove(second).is_some());
+        assert!(!inflight.owes_resend());
+        assert_eq!(inflight.window(1), 1);
+    }
+}

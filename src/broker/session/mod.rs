@@ -1,0 +1,405 @@
+//! A session: what the broker keeps for one client identifier, connected or away.
+//!
+//! All of it is behind one lock, taken for moments and never across a store read, a socket or
+//! another session. Publishers push a small entry or a mark; what is sent is pulled by the
+//! connection's writer when the socket and the client's window have room.
+
+pub(crate) mod acks;
+pub(crate) mod broadcast;
+pub(crate) mod inflight;
+pub(crate) mod reader;
+pub(crate) mod record;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::storage::{ChannelId, Operation, Record, Space};
+
+use self::acks::AckQueue;
+use self::broadcast::BroadcastQueue;
+use self::inflight::InFlight;
+use self::reader::Reader;
+use self::record::{SessionRecord, SubscriptionRecord};
+use super::connection::LinkHandle;
+use super::lock;
+use super::packet::{Connect, Outgoing, Protocol, Will};
+use super::queue::JobOffer;
+use super::reason::{Reason, Refusal};
+use super::topic::{ChannelIndex, SubscriptionTrie, TopicFilter};
+
+/// Control replies waiting for the writer, in bytes as estimated by [`control_cost`]. Past this
+/// the socket is not read (invariant 13).
+pub(crate) const MAX_CONTROL_BYTES: usize = 16 * 1024;
+
+/// A value of the store may have this many bytes.
+const MAX_RECORD_BYTES: usize = 1024 * 1024;
+
+/// One client identifier's session.
+pub(crate) struct Session {
+    /// Never reused in this process.
+    pub key: u64,
+    pub client_id: Arc<str>,
+    state: Mutex<State>,
+}
+
+impl std::fmt::Debug for Session {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Session({} {:?})", self.key, self.client_id)
+    }
+}
+
+/// Everything behind the lock.
+pub(crate) struct State {
+    /// It has ended: nothing of it is served, and nothing may be stored for it any more.
+    pub ended: bool,
+    /// A CONNECT of this client has its turn and has not been answered. Whatever would be stored
+    /// for the session meanwhile waits for how that comes out.
+    pub claimed: bool,
+    /// The store holds, or has been asked to hold, a record of it.
+    pub stored: bool,
+    /// Session Expiry Interval in force, seconds; 0 ends with the connection.
+    pub expiry_seconds: u32,
+    /// When the last connection ended, Unix milliseconds.
+    pub away_since_unix_ms: Option<u64>,
+    /// When an away session ends.
+    pub expires_at: Option<Duration>,
+    /// Its entry in the schedule.
+    pub scheduled: Option<Duration>,
+    /// The connection that owns it; `None` while away.
+    pub link: Option<Link>,
+    pub subscriptions: BTreeMap<Arc<str>, Arc<Subscription>>,
+    /// The plain ones of them again, to be asked which match a topic.
+    pub matching: SubscriptionTrie<(), Arc<Subscription>>,
+    pub readers: BTreeMap<ChannelIndex, Reader>,
+    /// Whose turn it is among the readers.
+    pub last_reader: ChannelIndex,
+    /// Queues this connection has worked on, which are told when it ends: one it has left may
+    /// still have lent it a job.
+    pub queues: BTreeSet<ChannelIndex>,
+    /// Jobs offered and not yet sent.
+    pub offers: VecDeque<(ChannelIndex, JobOffer)>,
+    /// Places in the window set aside for offers on their way.
+    pub reserved: usize,
+    /// Queues that found no room in the window and are told when there is some.
+    pub refused_queues: BTreeSet<ChannelIndex>,
+    pub inflight: InFlight,
+    /// The record read for the next delivery to be sent again; `None` inside where it is gone.
+    pub resend_read: Option<(u16, Option<Record>)>,
+    pub broadcast: BroadcastQueue,
+    pub will: Option<Will>,
+    /// When a Will that waits out its delay is published.
+    pub will_due: Option<Duration>,
+    /// Append channels whose position moved since it was last handed to the store.
+    pub dirty_positions: BTreeSet<ChannelIndex>,
+    /// Channels the store may hold a position of this session for.
+    pub stored_positions: BTreeSet<ChannelId>,
+    /// It is on the list of sessions whose positions are to be stored.
+    pub position_listed: bool,
+}
+
+/// A subscription as granted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Subscription {
+    pub form: Form,
+    /// Granted QoS, 0 or 1.
+    pub qos: u8,
+    pub no_local: bool,
+    pub retain_as_published: bool,
+    pub identifier: Option<u32>,
+    /// The append and latest channels the filter reaches.
+    pub reaches: Vec<ChannelIndex>,
+    /// The first offset of a channel that is this subscription's to see, where it is not the
+    /// reader's own place.
+    pub from: BTreeMap<ChannelIndex, u64>,
+}
+
+/// The forms of subscription that are granted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// Append and latest channels and broadcast.
+    Plain(TopicFilter),
+    /// `$saguin/queue/<queue>`.
+    Queue(ChannelIndex),
+}
+
+/// The connection that owns a session.
+pub(crate) struct Link {
+    /// Its number; also its name among the workers of queues.
+    pub number: u64,
+    pub handle: Arc<LinkHandle>,
+    pub protocol: Protocol,
+    pub receive_maximum: u16,
+    /// Maximum Packet Size of the client, bytes.
+    pub maximum_packet_size: u64,
+    pub problem_information: bool,
+    pub acks: AckQueue,
+    pub control: VecDeque<Outgoing>,
+    pub control_bytes: usize,
+    /// SUBSCRIBEs whose record is on its way to the store: nothing they earn goes out before
+    /// their SUBACK.
+    pub pending_grants: usize,
+}
+
+impl Link {
+    pub fn new(number: u64, handle: Arc<LinkHandle>, connect: &Connect) -> Self {
+        Link {
+            number,
+            handle,
+            protocol: connect.protocol,
+            receive_maximum: connect.receive_maximum.max(1),
+            maximum_packet_size: connect.maximum_packet_size.map_or(u64::MAX, u64::from),
+            problem_information: connect.request_problem_information,
+            acks: AckQueue::default(),
+            control: VecDeque::new(),
+            control_bytes: 0,
+            pending_grants: 0,
+        }
+    }
+
+    /// Queues a control reply.
+    pub fn reply(&mut self, reply: Outgoing) {
+        self.control_bytes += control_cost(&reply);
+        self.control.push_back(reply);
+        self.handle.wake_writer();
+    }
+
+    pub fn take_reply(&mut self) -> Option<Outgoing> {
+        let reply = self.control.pop_front()?;
+        self.control_bytes -= control_cost(&reply);
+        Some(reply)
+    }
+
+    /// Whether one more packet may be read: its answer has a place (invariant 13).
+    pub fn has_room(&self) -> bool {
+        self.acks.has_room() && self.control_bytes < MAX_CONTROL_BYTES
+    }
+
+    /// The sentence of a refusal, if this client wants one.
+    pub fn problem_text(&self, text: &str) -> Option<String> {
+        (self.protocol == Protocol::V5 && self.problem_information).then(|| text.to_owned())
+    }
+}
+
+/// What a waiting control reply costs, bytes.
+fn control_cost(reply: &Outgoing) -> usize {
+    let content = match reply {
+        Outgoing::Suback { reasons, text, .. } => {
+            2 * reasons.len() + text.as_ref().map_or(0, String::len)
+        }
+        Outgoing::Unsuback {
+            reasons, unread, ..
+        } => reasons.len() + unread.iter().map(|key| 32 + key.len()).sum::<usize>(),
+        Outgoing::Puback { text, .. } => text.as_ref().map_or(0, String::len),
+        Outgoing::Publish(publish) => {
+            publish.topic.len() + publish.payload.len() + publish.properties.len()
+        }
+        Outgoing::Pingresp | Outgoing::Disconnect(_) => 0,
+    };
+    size_of::<Outgoing>() + content
+}
+
+impl Session {
+    /// A session that holds nothing yet and that nobody knows of.
+    pub fn new(key: u64, client_id: Arc<str>) -> Arc<Self> {
+        Arc::new(Session {
+            key,
+            client_id,
+            state: Mutex::new(State {
+                ended: false,
+                claimed: false,
+                stored: false,
+                expiry_seconds: 0,
+                away_since_unix_ms: None,
+                expires_at: None,
+                scheduled: None,
+                link: None,
+                subscriptions: BTreeMap::new(),
+                matching: SubscriptionTrie::new(),
+                readers: BTreeMap::new(),
+                last_reader: ChannelIndex(0),
+                queues: BTreeSet::new(),
+                offers: VecDeque::new(),
+                reserved: 0,
+                refused_queues: BTreeSet::new(),
+                inflight: InFlight::default(),
+                resend_read: None,
+                broadcast: BroadcastQueue::default(),
+                will: None,
+                will_due: None,
+                dirty_positions: BTreeSet::new(),
+                stored_positions: BTreeSet::new(),
+                position_listed: false,
+            }),
+        })
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    /// The key of its record.
+    pub fn store_key(&self) -> Bytes {
+        Bytes::copy_from_slice(self.client_id.as_bytes())
+    }
+
+    /// Writes its record.
+    pub fn put_record(
+        &self,
+        state: &State,
+        expiry_seconds: u32,
+        away_since_unix_ms: Option<u64>,
+    ) -> Result<Operation, Refusal> {
+        let subscriptions = state
+            .subscriptions
+            .iter()
+            .map(|(filter, subscription)| SubscriptionRecord {
+                filter: filter.to_string(),
+                qos: subscription.qos,
+                no_local: subscription.no_local,
+                retain_as_published: subscription.retain_as_published,
+                identifier: subscription.identifier,
+                from: subscription
+                    .from
+                    .iter()
+                    .filter_map(|(index, offset)| {
+                        let reader = state.readers.get(index)?;
+                        Some((reader.id().0, *offset))
+                    })
+                    .collect(),
+            })
+            .collect();
+        let record = SessionRecord::new(expiry_seconds, away_since_unix_ms, subscriptions);
+        let value = record
+            .encode()
+            .map_err(|text| Refusal::new(Reason::ImplementationSpecific, text))?;
+        if value.len() > MAX_RECORD_BYTES {
+            return Err(Refusal::new(
+                Reason::QuotaExceeded,
+                format!(
+                    "the session's subscriptions take {} bytes and a session may hold {MAX_RECORD_BYTES}",
+                    value.len()
+                ),
+            ));
+        }
+        Ok(Operation::Put {
+            space: Space::Sessions,
+            key: self.store_key(),
+            value,
+        })
+    }
+
+    pub fn put_position(&self, channel: ChannelId, position: u64) -> Operation {
+        Operation::Put {
+            space: Space::Positions,
+            key: Space::position_key(channel, self.client_id.as_bytes()),
+            value: Bytes::copy_from_slice(&position.to_le_bytes()),
+        }
+    }
+
+    pub fn delete_position(&self, channel: ChannelId) -> Operation {
+        Operation::Delete {
+            space: Space::Positions,
+            key: Space::position_key(channel, self.client_id.as_bytes()),
+        }
+    }
+
+    /// Writes the positions that moved since they were last written.
+    pub fn put_moved_positions(&self, state: &mut State) -> Vec<Operation> {
+        let dirty = std::mem::take(&mut state.dirty_positions);
+        let mut operations = Vec::with_capacity(dirty.len());
+        for channel in dirty {
+            if let Some((id, position)) = state
+                .readers
+                .get(&channel)
+                .and_then(Reader::stored_position)
+            {
+                state.stored_positions.insert(id);
+                operations.push(self.put_position(id, position));
+            }
+        }
+        operations
+    }
+
+    /// Deletes all the store holds of it: its record and its positions, which end together.
+    pub fn delete_everything(&self, state: &State) -> Vec<Operation> {
+        if !state.stored {
+            return Vec::new();
+        }
+        let mut operations = vec![Operation::Delete {
+            space: Space::Sessions,
+            key: self.store_key(),
+        }];
+        for channel in &state.stored_positions {
+            operations.push(self.delete_position(*channel));
+        }
+        operations
+    }
+
+    /// Writes all of it again as it is, after a CONNECT that had it changed came to nothing.
+    pub fn restore_everything(&self, state: &State) -> Vec<Operation> {
+        let nothing = Operation::Delete {
+            space: Space::Sessions,
+            key: self.store_key(),
+        };
+        if state.ended || !state.stored {
+            let positions = state.stored_positions.iter();
+            return std::iter::once(nothing)
+                .chain(positions.map(|channel| self.delete_position(*channel)))
+                .collect();
+        }
+        let mut operations = Vec::new();
+        // It was stored before, so it can be written down.
+        operations.extend(self.put_record(
+            state,
+            state.expiry_seconds,
+            state.away_since_unix_ms,
+        ));
+        for reader in state.readers.values() {
+            if let Some((channel, position)) = reader.stored_position() {
+                operations.push(self.put_position(channel, position));
+            }
+        }
+        operations
+    }
+}
+
+impl State {
+    /// The link, if connection `number` still owns the session (invariant 17).
+    pub fn owned_by(&mut self, number: u64) -> Option<&mut Link> {
+        self.link.as_mut().filter(|link| link.number == number)
+    }
+
+    /// A new connection owns the session.
+    pub fn attach(&mut self, link: Link, expiry_seconds: u32, will: Option<Will>) {
+        self.link = Some(link);
+        self.expiry_seconds = expiry_seconds;
+        self.away_since_unix_ms = None;
+        self.expires_at = None;
+        self.will = will;
+        self.will_due = None;
+    }
+
+    pub fn wake_writer(&self) {
+        if let Some(link) = &self.link {
+            link.handle.wake_writer();
+        }
+    }
+
+    pub fn wake_reader(&self) {
+        if let Some(link) = &self.link {
+            link.handle.wake_reader();
+        }
+    }
+
+    /// How many more QoS 1 publishes the client takes, offers already promised counted.
+    pub fn window(&self) -> usize {
+        self.link.as_ref().map_or(0, |link| {
+            self.inflight
+                .window(link.receive_maximum)
+                .saturating_sub(self.offers.len() + self.reserved)
+        })
+    }
+}

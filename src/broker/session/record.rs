@@ -1,0 +1,120 @@
+//! A session as the store keeps it, so that it outlives the process.
+//!
+//! One JSON object per client id: small, written seldom, and legible to whoever inspects a data
+//! directory. Positions are not in it; they move far more often and have their own keys.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+/// The version this build writes, and the only one it reads.
+const VERSION: u32 = 1;
+
+/// A session record.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SessionRecord {
+    version: u32,
+    /// Session Expiry Interval in force, seconds.
+    pub expiry_seconds: u32,
+    /// When the connection ended, Unix milliseconds; absent while connected. A session connected
+    /// when the broker stopped without saying so counts its expiry from the next start.
+    pub away_since_unix_ms: Option<u64>,
+    /// Every subscription in force.
+    pub subscriptions: Vec<SubscriptionRecord>,
+}
+
+/// A subscription as granted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SubscriptionRecord {
+    pub filter: String,
+    pub qos: u8,
+    pub no_local: bool,
+    pub retain_as_published: bool,
+    pub identifier: Option<u32>,
+    /// By channel id: the first offset that is this subscription's to see.
+    pub from: BTreeMap<u32, u64>,
+}
+
+impl SessionRecord {
+    pub fn new(
+        expiry_seconds: u32,
+        away_since_unix_ms: Option<u64>,
+        subscriptions: Vec<SubscriptionRecord>,
+    ) -> Self {
+        SessionRecord {
+            version: VERSION,
+            expiry_seconds,
+            away_since_unix_ms,
+            subscriptions,
+        }
+    }
+
+    /// The stored form.
+    pub fn encode(&self) -> Result<Bytes, String> {
+        serde_json::to_vec(self)
+            .map(Bytes::from)
+            .map_err(|error| format!("the session could not be written down: {error}"))
+    }
+
+    /// Reads the stored form.
+    pub fn decode(bytes: &[u8]) -> Result<Self, String> {
+        #[derive(Deserialize)]
+        struct Version {
+            version: u32,
+        }
+        let read = |error| format!("a session record could not be read: {error}");
+        let Version { version } = serde_json::from_slice(bytes).map_err(read)?;
+        if version != VERSION {
+            return Err(format!(
+                "a session record has version {version} and this broker reads version {VERSION}; start the version that wrote it"
+            ));
+        }
+        serde_json::from_slice(bytes).map_err(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> SessionRecord {
+        SessionRecord::new(
+            60,
+            Some(1_700_000_000_000),
+            vec![SubscriptionRecord {
+                filter: "a/+".into(),
+                qos: 1,
+                no_local: true,
+                retain_as_published: false,
+                identifier: Some(5),
+                from: BTreeMap::from([(3, 17)]),
+            }],
+        )
+    }
+
+    #[test]
+    fn a_record_reads_back_as_written() {
+        let encoded = sample().encode().unwrap();
+        assert_eq!(SessionRecord::decode(&encoded), Ok(sample()));
+    }
+
+    #[test]
+    fn an_unknown_version_is_refused_naming_both() {
+        let error = SessionRecord::decode(br#"{"version":2,"more":"than this"}"#).unwrap_err();
+        assert!(
+            error.contains("version 2") && error.contains("version 1"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn a_cut_record_is_an_error_and_never_a_blank_session() {
+        let encoded = sample().encode().unwrap();
+        for cut in 0..encoded.len() {
+            assert!(SessionRecord::decode(&encoded[..cut]).is_err());
+        }
+    }
+}

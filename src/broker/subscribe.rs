@@ -1,0 +1,708 @@
+//! SUBSCRIBE and UNSUBSCRIBE.
+//!
+//! A subscription is in force before its SUBACK is written, and the SUBACK goes out before anything
+//! the subscription earns. Where the session outlives its connection, the record of it is stored
+//! before either answer (invariant 18).
+//!
+//! A session that outlives its connection is granted QoS 0 by a filter that can match broadcast
+//! topics: this version keeps no broadcast for a session that is away, and a grant of QoS 1 would
+//! promise it. A filter that lies inside append and latest channels is granted QoS 1.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError};
+
+use crate::storage::{Batch, ChannelKind, Operation};
+
+use super::connection::{Connection, Flow};
+use super::counters::{Refused, bump};
+use super::fanout::Subscriber;
+use super::packet::{Outgoing, Protocol, SubackReason, Subscribe, SubscribeRequest, Unsubscribe};
+use super::queue::WorkerId;
+use super::reason::{Reason, Refusal};
+use super::session::{Form, Session, State, Subscription};
+use super::time::Now;
+use super::topic::{ChannelIndex, SubscribeFilter, TopicFilter, lies_inside};
+use super::{Broker, lock};
+
+/// The User Property that asks for deletions in a pass over a latest channel.
+const DELETIONS: &[u8] = b"saguin-deletions";
+/// The User Property that declares a partition.
+const PARTITION: &[u8] = b"saguin-filter";
+
+/// What a SUBSCRIBE changed, to be taken back where its record cannot be stored.
+#[derive(Default)]
+struct Changes {
+    /// Each filter with the subscription it replaced.
+    filters: Vec<(Arc<str>, Arc<Subscription>, Option<Arc<Subscription>>)>,
+    readers: Vec<ChannelIndex>,
+    /// Queues to be joined once the SUBACK is on its way.
+    queues: Vec<ChannelIndex>,
+    operations: Vec<Operation>,
+    /// Per latest channel, the subscriptions whose current values are asked for.
+    passes: BTreeMap<ChannelIndex, Vec<Arc<Subscription>>>,
+}
+
+impl Connection {
+    /// A SUBSCRIBE.
+    pub fn subscribe(&self, subscribe: &Subscribe, now: Now) -> Flow {
+        let mut state = self.session.lock();
+        let Some(link) = state.owned_by(self.number) else {
+            return Flow::Stop;
+        };
+        let protocol = link.protocol;
+        if state.claimed {
+            return Flow::Retry;
+        }
+        if subscribe.filters.is_empty() {
+            drop(state);
+            self.close(Refusal::new(
+                Reason::ProtocolError,
+                "a SUBSCRIBE has at least one filter",
+            ));
+            return Flow::Stop;
+        }
+        if protocol == Protocol::V311
+            && let Some(no_filter) = subscribe
+                .filters
+                .iter()
+                .find_map(|request| TopicFilter::parse(&request.filter).err())
+        {
+            // MQTT 3.1.1 has no answer to what is no filter at all.
+            drop(state);
+            self.close(Refusal::new(
+                Reason::TopicFilterInvalid,
+                no_filter.to_string(),
+            ));
+            return Flow::Stop;
+        }
+        let labels = read_labels(subscribe);
+        let mut changes = Changes::default();
+        let mut reasons = Vec::with_capacity(subscribe.filters.len());
+        let mut first_refusal = None;
+        for request in &subscribe.filters {
+            let granted = match &labels {
+                Ok(_) => self.grant(&mut state, protocol, subscribe, request, &mut changes),
+                Err(refusal) => Err(refusal.clone()),
+            };
+            reasons.push(match granted {
+                Ok(qos) => SubackReason::Granted(qos),
+                Err(refusal) => {
+                    self.broker
+                        .counters
+                        .refuse(Refused::Subscribe, refusal.reason);
+                    let reason = refusal.reason;
+                    first_refusal.get_or_insert(refusal);
+                    SubackReason::Refused(reason)
+                }
+            });
+        }
+        // All filters are recorded before any is replayed.
+        self.begin_passes(&mut state, &mut changes, labels.unwrap_or_default());
+        let text = first_refusal.and_then(|refusal| {
+            let link = state.link.as_ref()?;
+            link.problem_text(&refusal.text)
+        });
+        let suback = Outgoing::Suback {
+            packet_id: subscribe.packet_id,
+            reasons,
+            text,
+        };
+        self.conclude(state, changes, suback, now)
+    }
+
+    /// Stores what changed where it has to be stored, and answers.
+    fn conclude(
+        &self,
+        mut state: std::sync::MutexGuard<'_, State>,
+        mut changes: Changes,
+        suback: Outgoing,
+        _now: Now,
+    ) -> Flow {
+        let durable = state.expiry_seconds > 0 && !changes.filters.is_empty();
+        if !durable {
+            let queues = std::mem::take(&mut changes.queues);
+            self.answer_subscribe(&mut state, suback);
+            drop(state);
+            self.join(queues);
+            return Flow::Continue;
+        }
+        let expiry = state.expiry_seconds;
+        match self.session.put_record(&state, expiry, None) {
+            Ok(record) => changes.operations.insert(0, record),
+            Err(refusal) => {
+                self.take_back(&mut state, &changes);
+                self.answer_subscribe(&mut state, refused(suback, refusal.reason));
+                return Flow::Continue;
+            }
+        }
+        state.stored = true;
+        if let Some(link) = state.owned_by(self.number) {
+            link.pending_grants += 1;
+        }
+        let batch = Batch {
+            operations: std::mem::take(&mut changes.operations),
+        };
+        let connection = self.clone();
+        // Submitted under the session's lock, so that the writes of one session reach the store in
+        // the order in which they were decided.
+        self.broker.session_store.submit(
+            batch,
+            Box::new(move |stored| connection.subscribed(changes, suback, stored)),
+        );
+        Flow::Continue
+    }
+
+    fn subscribed(
+        &self,
+        changes: Changes,
+        suback: Outgoing,
+        stored: Result<crate::storage::Receipt, crate::storage::StoreError>,
+    ) {
+        let mut state = self.session.lock();
+        if let Some(link) = state.owned_by(self.number) {
+            link.pending_grants = link.pending_grants.saturating_sub(1);
+        }
+        if let Err(error) = stored {
+            bump(&self.broker.counters.session_store_errors);
+            tracing::error!(client = self.client_id(), %error, "a subscription could not be stored");
+            self.take_back(&mut state, &changes);
+            let reason = Reason::ImplementationSpecific;
+            self.answer_subscribe(&mut state, refused(suback, reason));
+            return;
+        }
+        self.answer_subscribe(&mut state, suback);
+        drop(state);
+        self.join(changes.queues);
+    }
+
+    fn answer_subscribe(&self, state: &mut State, suback: Outgoing) {
+        if let Some(link) = state.owned_by(self.number) {
+            link.reply(suback);
+        }
+    }
+
+    fn join(&self, queues: Vec<ChannelIndex>) {
+        for queue in queues {
+            self.broker.add_worker(&self.session, self.number, queue);
+        }
+    }
+
+    /// Grants one filter, in memory, or says why not.
+    fn grant(
+        &self,
+        state: &mut State,
+        protocol: Protocol,
+        subscribe: &Subscribe,
+        request: &SubscribeRequest,
+        changes: &mut Changes,
+    ) -> Result<u8, Refusal> {
+        let parsed = SubscribeFilter::parse(&request.filter, self.broker.settings.topics);
+        let filter = match parsed {
+            Ok(SubscribeFilter::Plain(filter)) => filter,
+            Ok(SubscribeFilter::Queue { queue }) => {
+                return self.grant_queue(state, protocol, subscribe, request, &queue, changes);
+            }
+            Ok(SubscribeFilter::Shared { .. }) => {
+                return Err(Refusal::new(
+                    Reason::SharedSubscriptionsNotSupported,
+                    "shared subscriptions are not supported by this version; subscribe to the filter itself",
+                ));
+            }
+            Ok(SubscribeFilter::SeekReply { .. }) => {
+                return Err(Refusal::new(
+                    Reason::ImplementationSpecific,
+                    "seek is not supported by this version",
+                ));
+            }
+            Err(refusal) => {
+                let reason = match refusal.reason_code() {
+                    0x87 => Reason::NotAuthorized,
+                    _ => Reason::TopicFilterInvalid,
+                };
+                return Err(Refusal::new(reason, refusal.to_string()));
+            }
+        };
+        let reach = self.broker.routes.reach(&filter);
+        if let Some(queue) = reach.inside_queue {
+            return Err(Refusal::new(
+                Reason::TopicFilterInvalid,
+                format!(
+                    "the filter lies inside a queue; its workers subscribe to $saguin/queue/{}",
+                    self.broker.channel(queue).name
+                ),
+            ));
+        }
+        self.check_room(state, request)?;
+        let outlives = state.expiry_seconds > 0;
+        let qos = if outlives && self.broker.can_match_broadcast(&filter) {
+            0
+        } else {
+            request.qos.min(1)
+        };
+        self.install_plain(state, subscribe, request, filter, &reach.channels, qos, changes);
+        Ok(qos)
+    }
+
+    fn check_room(&self, state: &State, request: &SubscribeRequest) -> Result<(), Refusal> {
+        let most = self.broker.settings.max_subscriptions;
+        let is_new = !state.subscriptions.contains_key(request.filter.as_str());
+        if is_new && state.subscriptions.len() >= most {
+            return Err(Refusal::new(
+                Reason::QuotaExceeded,
+                format!("a client has at most {most} subscriptions here"),
+            ));
+        }
+        Ok(())
+    }
+
+    fn grant_queue(
+        &self,
+        state: &mut State,
+        protocol: Protocol,
+        subscribe: &Subscribe,
+        request: &SubscribeRequest,
+        queue: &str,
+        changes: &mut Changes,
+    ) -> Result<u8, Refusal> {
+        let invalid = |text: &str| Err(Refusal::new(Reason::TopicFilterInvalid, text));
+        if protocol == Protocol::V311 {
+            return invalid("a worker speaks MQTT 5: its answers carry Correlation Data");
+        }
+        if request.no_local {
+            return invalid("a queue has no No Local: a job is done by whoever is free");
+        }
+        let index = self
+            .broker
+            .routes
+            .by_name(queue)
+            .filter(|index| self.broker.channel(*index).kind == ChannelKind::Queue);
+        let Some(index) = index else {
+            return invalid("there is no such queue");
+        };
+        if request.qos == 0 {
+            return Err(Refusal::new(
+                Reason::ImplementationSpecific,
+                "a worker subscribes at QoS 1: its PUBACK starts the visibility timeout",
+            ));
+        }
+        self.check_room(state, request)?;
+        let subscription = Arc::new(Subscription {
+            form: Form::Queue(index),
+            qos: 1,
+            no_local: false,
+            retain_as_published: false,
+            identifier: subscribe.identifier,
+            reaches: Vec::new(),
+            from: BTreeMap::new(),
+        });
+        let filter: Arc<str> = request.filter.as_str().into();
+        let before = state
+            .subscriptions
+            .insert(filter.clone(), subscription.clone());
+        changes.filters.push((filter, subscription, before));
+        changes.queues.push(index);
+        Ok(1)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "one SUBSCRIBE entry, taken apart")]
+    fn install_plain(
+        &self,
+        state: &mut State,
+        subscribe: &Subscribe,
+        request: &SubscribeRequest,
+        filter: TopicFilter,
+        channels: &[ChannelIndex],
+        qos: u8,
+        changes: &mut Changes,
+    ) {
+        let text: Arc<str> = request.filter.as_str().into();
+        let before = state.subscriptions.get(&text).cloned();
+        let mut subscription = Subscription {
+            form: Form::Plain(filter.clone()),
+            qos,
+            no_local: request.no_local,
+            retain_as_published: request.retain_as_published,
+            identifier: subscribe.identifier,
+            reaches: channels.to_vec(),
+            from: before
+                .as_ref()
+                .map(|before| before.from.clone())
+                .unwrap_or_default(),
+        };
+        // In the index before any head is read: what is stored after that head wakes this session.
+        self.broker
+            .index(&filter, &self.session, Arc::new(subscription.clone()));
+        for index in channels {
+            self.open_reader(
+                state,
+                *index,
+                request,
+                &text,
+                before.is_none(),
+                &mut subscription,
+                changes,
+            );
+        }
+        let subscription = Arc::new(subscription);
+        self.broker
+            .index(&filter, &self.session, subscription.clone());
+        state
+            .matching
+            .insert(&filter, (), subscription.clone());
+        state
+            .subscriptions
+            .insert(text.clone(), subscription.clone());
+        let is_new = before.is_none();
+        let wants_pass =
+            request.retain_handling == 0 || (request.retain_handling == 1 && is_new);
+        if wants_pass {
+            for index in channels {
+                if self.broker.channel(*index).kind == ChannelKind::Latest {
+                    let asked = changes.passes.entry(*index).or_default();
+                    asked.push(subscription.clone());
+                }
+            }
+        }
+        changes.filters.push((text, subscription, before));
+    }
+
+    /// The session's place in one channel the filter reaches, made where there is none.
+    #[expect(clippy::too_many_arguments, reason = "one SUBSCRIBE entry, taken apart")]
+    fn open_reader(
+        &self,
+        state: &mut State,
+        index: ChannelIndex,
+        request: &SubscribeRequest,
+        filter: &str,
+        is_new: bool,
+        subscription: &mut Subscription,
+        changes: &mut Changes,
+    ) {
+        let channel = self.broker.channel(index);
+        let live_only = request.retain_handling == 2;
+        if !state.readers.contains_key(&index) {
+            let Some(reader) = self.broker.new_reader(index, None) else {
+                return;
+            };
+            state.readers.insert(index, reader);
+            channel.add_reader(&self.session);
+            changes.readers.push(index);
+        }
+        let next = channel.store.counters(channel.id).next;
+        match channel.kind {
+            ChannelKind::Append if live_only => {
+                // Another filter may still have older records of the channel to come, so the place
+                // is moved only where this filter alone holds it.
+                let alone = !state.subscriptions.iter().any(|(other, subscription)| {
+                    &**other != filter && subscription.reaches.contains(&index)
+                });
+                if alone && let Some(reader) = state.readers.get_mut(&index) {
+                    reader.seek(next);
+                } else {
+                    subscription.from.insert(index, next);
+                }
+            }
+            ChannelKind::Latest if is_new => {
+                // Older values are its pass's.
+                subscription.from.insert(index, next);
+            }
+            _ => {}
+        }
+        if state.expiry_seconds > 0
+            && let Some((id, position)) = state
+                .readers
+                .get(&index)
+                .and_then(super::session::reader::Reader::stored_position)
+        {
+            // Stored with the subscription, or a restart would begin at another place.
+            state.stored_positions.insert(id);
+            changes
+                .operations
+                .push(self.session.put_position(id, position));
+        }
+    }
+
+    fn begin_passes(&self, state: &mut State, changes: &mut Changes, deletions: bool) {
+        for (index, asked) in std::mem::take(&mut changes.passes) {
+            let channel = self.broker.channel(index);
+            let head = channel.store.counters(channel.id).next;
+            if let Some(reader) = state.readers.get_mut(&index)
+                && let Err(error) = reader.begin_pass(head, deletions, asked)
+            {
+                tracing::warn!(client = self.client_id(), channel = %channel.name, %error, "a subscribe pass was not begun");
+                self.handle.close(Refusal::new(
+                    Reason::QuotaExceeded,
+                    error.to_string(),
+                ));
+            }
+        }
+    }
+
+    /// Takes back what a SUBSCRIBE changed, as far as nothing has changed it since.
+    fn take_back(&self, state: &mut State, changes: &Changes) {
+        for (filter, subscription, before) in &changes.filters {
+            let current = state.subscriptions.get(filter);
+            if !current.is_some_and(|current| Arc::ptr_eq(current, subscription)) {
+                continue;
+            }
+            self.broker.drop_subscription(state, &self.session, filter);
+            if let Some(before) = before {
+                self.broker
+                    .restore_subscription(state, &self.session, filter, before.clone());
+            }
+        }
+        for index in &changes.readers {
+            if !Broker::still_reads(state, *index) {
+                state.readers.remove(index);
+                self.broker.channel(*index).remove_reader(&self.session);
+            }
+        }
+    }
+
+    /// An UNSUBSCRIBE. The session's place in a channel goes with the last filter that reaches it.
+    pub fn unsubscribe(&self, unsubscribe: &Unsubscribe, _now: Now) -> Flow {
+        let mut state = self.session.lock();
+        if state.owned_by(self.number).is_none() {
+            return Flow::Stop;
+        }
+        if state.claimed {
+            return Flow::Retry;
+        }
+        let mut reasons = Vec::with_capacity(unsubscribe.filters.len());
+        let mut left_queues = Vec::new();
+        let mut changed = false;
+        for filter in &unsubscribe.filters {
+            let removed = self
+                .broker
+                .drop_subscription(&mut state, &self.session, filter);
+            reasons.push(match &removed {
+                Some(_) => Reason::Success,
+                None => Reason::NoSubscriptionExisted,
+            });
+            changed |= removed.is_some();
+            if let Some(Form::Queue(queue)) = removed.map(|removed| removed.form.clone()) {
+                left_queues.push(queue);
+            }
+        }
+        let mut operations = Vec::new();
+        let readers: Vec<ChannelIndex> = state.readers.keys().copied().collect();
+        for index in readers {
+            if Broker::still_reads(&state, index) {
+                continue;
+            }
+            if let Some(reader) = state.readers.remove(&index) {
+                state.dirty_positions.remove(&index);
+                if state.stored_positions.remove(&reader.id()) {
+                    operations.push(self.session.delete_position(reader.id()));
+                }
+            }
+            self.broker.channel(index).remove_reader(&self.session);
+        }
+        let unread = unread_labels(&state, unsubscribe);
+        let unsuback = Outgoing::Unsuback {
+            packet_id: unsubscribe.packet_id,
+            reasons,
+            unread,
+        };
+        let durable = state.expiry_seconds > 0 && changed;
+        let record = durable.then(|| {
+            self.session
+                .put_record(&state, state.expiry_seconds, None)
+        });
+        match record {
+            Some(Ok(record)) => {
+                operations.insert(0, record);
+                let connection = self.clone();
+                self.broker.session_store.submit(
+                    Batch { operations },
+                    Box::new(move |stored| connection.unsubscribed(unsuback, stored)),
+                );
+            }
+            // Fewer subscriptions than were stored already take no more room.
+            Some(Err(_)) | None => self.answer_subscribe(&mut state, unsuback),
+        }
+        drop(state);
+        for queue in left_queues {
+            if let Some(queue) = &self.broker.channel(queue).queue {
+                queue.remove_worker(WorkerId(self.number));
+            }
+        }
+        Flow::Continue
+    }
+
+    fn unsubscribed(
+        &self,
+        unsuback: Outgoing,
+        stored: Result<crate::storage::Receipt, crate::storage::StoreError>,
+    ) {
+        let mut state = self.session.lock();
+        let unsuback = match (stored, unsuback) {
+            (
+                Err(error),
+                Outgoing::Unsuback {
+                    packet_id,
+                    reasons,
+                    unread,
+                },
+            ) => {
+                bump(&self.broker.counters.session_store_errors);
+                tracing::error!(client = self.client_id(), %error, "the end of a subscription could not be stored");
+                Outgoing::Unsuback {
+                    packet_id,
+                    reasons: vec![Reason::ImplementationSpecific; reasons.len()],
+                    unread,
+                }
+            }
+            (_, unsuback) => unsuback,
+        };
+        self.answer_subscribe(&mut state, unsuback);
+    }
+}
+
+/// Reads the `saguin-` User Properties of a SUBSCRIBE: whether deletions are asked for.
+fn read_labels(subscribe: &Subscribe) -> Result<bool, Refusal> {
+    let mut deletions = false;
+    for pair in subscribe.user_properties.iter() {
+        let key = pair.key;
+        if key == DELETIONS {
+            deletions = true;
+        } else if key == PARTITION {
+            return Err(Refusal::new(
+                Reason::ImplementationSpecific,
+                "partitions (saguin-filter) are not supported by this version",
+            ));
+        } else if key.starts_with(b"saguin-") {
+            return Err(Refusal::new(
+                Reason::ImplementationSpecific,
+                format!(
+                    "a SUBSCRIBE has no User Property {:?}; leave it out",
+                    String::from_utf8_lossy(key)
+                ),
+            ));
+        }
+    }
+    Ok(deletions)
+}
+
+/// The `saguin-` User Properties an UNSUBSCRIBE carried for nothing, named where the client allows.
+fn unread_labels(state: &State, unsubscribe: &Unsubscribe) -> Vec<bytes::Bytes> {
+    let told = state
+        .link
+        .as_ref()
+        .is_some_and(|link| link.problem_information);
+    let labels = unsubscribe
+        .user_properties
+        .iter()
+        .filter(|pair| told && pair.key.starts_with(b"saguin-"))
+        .map(|pair| bytes::Bytes::copy_from_slice(pair.key));
+    labels.collect()
+}
+
+/// The same SUBACK with nothing granted.
+fn refused(suback: Outgoing, reason: Reason) -> Outgoing {
+    match suback {
+        Outgoing::Suback {
+            packet_id,
+            reasons,
+            text,
+        } => Outgoing::Suback {
+            packet_id,
+            reasons: reasons
+                .into_iter()
+                .map(|given| match given {
+                    SubackReason::Granted(_) => SubackReason::Refused(reason),
+                    refused @ SubackReason::Refused(_) => refused,
+                })
+                .collect(),
+            text,
+        },
+        other => other,
+    }
+}
+
+impl Broker {
+    /// Whether a filter can match a topic no channel holds: it does not lie inside one channel's
+    /// filter.
+    fn can_match_broadcast(&self, filter: &TopicFilter) -> bool {
+        !self
+            .routes
+            .channels()
+            .iter()
+            .flat_map(|channel| &channel.filters)
+            .any(|own| lies_inside(filter, own))
+    }
+
+    /// Puts a subscription in the index.
+    pub(crate) fn index(
+        &self,
+        filter: &TopicFilter,
+        session: &Arc<Session>,
+        subscription: Arc<Subscription>,
+    ) {
+        let subscriber = Subscriber {
+            session: session.clone(),
+            subscription,
+        };
+        self.subscriptions
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(filter, session.key, subscriber);
+    }
+
+    fn unindex(&self, filter: &TopicFilter, session: &Session) {
+        self.subscriptions
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(filter, &session.key);
+    }
+
+    /// Takes a subscription out of the session and the index.
+    pub(crate) fn drop_subscription(
+        &self,
+        state: &mut State,
+        session: &Session,
+        filter: &str,
+    ) -> Option<Arc<Subscription>> {
+        let removed = state.subscriptions.remove(filter)?;
+        if let Form::Plain(filter) = &removed.form {
+            state.matching.remove(filter, &());
+            self.unindex(filter, session);
+        }
+        Some(removed)
+    }
+
+    /// Puts a subscription into the session and the index.
+    pub(crate) fn restore_subscription(
+        &self,
+        state: &mut State,
+        session: &Arc<Session>,
+        filter: &str,
+        subscription: Arc<Subscription>,
+    ) {
+        if let Form::Plain(plain) = &subscription.form {
+            state.matching.insert(plain, (), subscription.clone());
+            self.index(plain, session, subscription.clone());
+        }
+        state.subscriptions.insert(filter.into(), subscription);
+    }
+
+    /// Whether any subscription of the session still reaches a channel.
+    fn still_reads(state: &State, index: ChannelIndex) -> bool {
+        state
+            .subscriptions
+            .values()
+            .any(|subscription| subscription.reaches.contains(&index))
+    }
+
+    /// Takes everything of an ended session out of the indexes.
+    pub(crate) fn forget_subscriptions(&self, session: &Session, state: &mut State) {
+        let filters: Vec<Arc<str>> = state.subscriptions.keys().cloned().collect();
+        for filter in filters {
+            self.drop_subscription(state, session, &filter);
+        }
+        for index in std::mem::take(&mut state.readers).into_keys() {
+            self.channel(index).remove_reader(session);
+        }
+        lock(&self.registry).remove(session);
+    }
+}

@@ -1,0 +1,156 @@
+//! What a subscriber is served from append and latest channels.
+
+use super::*;
+
+#[test]
+fn an_append_channel_is_replayed_from_the_floor_or_from_now() {
+    let world = World::new();
+    let client = world.connect(connect("a"));
+    for channel in ["events", "tail"] {
+        client.publish(&format!("{channel}/x"), "before");
+    }
+    client.subscribe("events/#");
+    client.subscribe("tail/#");
+    for channel in ["events", "tail"] {
+        client.connection.publish(publish(&format!("{channel}/x"), "after"), world.now());
+    }
+    world.settle();
+    let mut seen: Vec<(String, String)> = client
+        .messages()
+        .iter()
+        .map(|m| (String::from_utf8(m.topic.to_vec()).unwrap(), payload(m)))
+        .collect();
+    seen.sort();
+    let expected = [("events/x", "after"), ("events/x", "before"), ("tail/x", "after")];
+    assert_eq!(seen, expected.map(|(t, p)| (t.to_owned(), p.to_owned())));
+}
+
+#[test]
+fn a_record_names_its_channel_only_to_a_filter_that_reaches_several() {
+    let world = World::new();
+    let (one, all) = (world.connect(connect("a")), world.connect(connect("b")));
+    one.subscribe("events/#");
+    all.subscribe("#");
+    world.connect(connect("c")).publish("events/x", "x");
+    let label = |client: &Client| property(&client.messages()[0], "saguin-channel");
+    assert_eq!(label(&one), None);
+    assert_eq!(label(&all).as_deref(), Some("events"));
+}
+
+#[test]
+fn a_wildcard_reaches_channels_and_broadcast_and_never_a_queue() {
+    let world = World::new();
+    let client = world.connect(connect("a"));
+    client.subscribe("#");
+    let other = world.connect(connect("b"));
+    for topic in ["events/1", "state/1", "jobs/1", "live"] {
+        other.publish(topic, topic);
+    }
+    let mut seen = client.payloads();
+    seen.sort();
+    assert_eq!(seen, ["events/1", "live", "state/1"]);
+}
+
+#[test]
+fn current_values_carry_retain_and_changes_do_not() {
+    let world = World::new();
+    let other = world.connect(connect("b"));
+    other.publish("state/1", "now");
+    let client = world.connect(connect("a"));
+    client.subscribe("state/#");
+    let now = client.messages();
+    other.publish("state/1", "then");
+    other.publish("state/1", "");
+    let then = client.messages();
+    assert_eq!((payload(&now[0]).as_str(), now[0].retain), ("now", true));
+    // Both changes were waiting for one topic: only the deletion is left of them.
+    assert_eq!(then.len(), 1);
+    assert_eq!((payload(&then[0]).as_str(), then[0].retain), ("", false));
+}
+
+#[test]
+fn retain_handling_is_honoured() {
+    let world = World::new();
+    let other = world.connect(connect("b"));
+    other.publish("state/1", "value");
+    other.publish("events/1", "old");
+    let client = world.connect(connect("a"));
+    let handling = |filter, retain_handling| SubscribeRequest {
+        retain_handling,
+        ..request(filter)
+    };
+    client.subscribe_as(handling("state/#", 2));
+    assert!(client.payloads().is_empty());
+    client.subscribe_as(handling("state/#", 1));
+    assert!(client.payloads().is_empty());
+    client.subscribe_as(handling("state/#", 0));
+    assert_eq!(client.payloads(), ["value"]);
+    client.subscribe_as(handling("events/#", 2));
+    other.publish("events/1", "new");
+    assert_eq!(client.payloads(), ["new"]);
+}
+
+#[test]
+fn deletions_are_part_of_a_pass_only_where_they_are_asked_for() {
+    let world = World::new();
+    let client = world.connect(connect("a"));
+    client.publish("state/1", "x");
+    client.publish("state/1", "");
+    client.subscribe("state/#");
+    assert!(client.messages().is_empty());
+    let subscribe = Subscribe {
+        packet_id: 1,
+        identifier: None,
+        filters: vec![request("state/#")],
+        user_properties: pairs(&[("saguin-deletions", "1")]),
+    };
+    client.connection.subscribe(&subscribe, world.now());
+    assert_eq!(client.payloads(), [""]);
+}
+
+#[test]
+fn a_consumer_that_retention_passes_while_connected_goes_on_at_the_floor() {
+    let world = World::new();
+    let client = world.connect(Connect {
+        receive_maximum: 1,
+        ..connect("a")
+    });
+    client.subscribe("events/#");
+    let other = world.connect(connect("b"));
+    for payload in ["1", "2", "3", "4"] {
+        other.publish("events/x", payload);
+    }
+    let first = client.messages();
+    assert_eq!(first.len(), 1);
+    world.store.put(crate::storage::Operation::Trim {
+        channel: EVENTS,
+        floor: 4,
+    });
+    world.advance(Duration::from_secs(1));
+    client.ack(&first);
+    assert_eq!(client.payloads(), ["4"]);
+    let lost = &world.broker.counters().position_lost_records;
+    assert_eq!(lost.load(std::sync::atomic::Ordering::Relaxed), 2);
+}
+
+#[test]
+fn dead_letters_are_read_like_any_append_channel() {
+    let world = World::with(Options {
+        queue: QueueSettings {
+            job_expires_after: Some(Duration::from_secs(60)),
+            ..QueueSettings::default()
+        },
+        ..Options::default()
+    });
+    let client = world.connect(connect("a"));
+    assert_eq!(client.subscribe("jobs/__dlq/#"), SubackReason::Granted(1));
+    client.publish("jobs/x", "late");
+    world.advance(Duration::from_secs(61));
+    let letters = client.messages();
+    assert_eq!(letters.len(), 1);
+    assert_eq!(letters[0].topic, "jobs/__dlq/x");
+    assert_eq!(
+        property(&letters[0], "saguin-dlq-reason").as_deref(),
+        Some("expired")
+    );
+}

@@ -1,0 +1,139 @@
+//! The writing task of a connection: what the broker has, as fast as the socket takes it.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::BytesMut;
+use tokio::io::AsyncWriteExt;
+use tokio::net::tcp::OwnedWriteHalf;
+use tokio::time::timeout;
+
+use crate::broker::packet::Outgoing;
+use crate::broker::{Connection, Taken};
+
+use super::clock::MonotonicClock;
+use super::outbound::Dialect;
+use super::serve::Signals;
+
+/// What one write takes up to, bytes; one packet may be larger.
+const WRITE_BUDGET: usize = 64 * 1024;
+
+/// How long a write that nothing else bounds may still take once the connection is to be closed.
+const LAST_WRITE: Duration = Duration::from_secs(1);
+
+/// The writing half of an established connection.
+pub(super) struct Writer {
+    pub socket: OwnedWriteHalf,
+    pub connection: Connection,
+    pub signals: Arc<Signals>,
+    pub clock: MonotonicClock,
+    pub dialect: Dialect,
+    /// A write that takes longer ends the connection; `None` bounds it by its closing alone.
+    pub write_timeout: Option<Duration>,
+}
+
+impl Writer {
+    /// Writes until the connection ends, then closes the socket.
+    pub async fn run(mut self) {
+        if let Err(error) = self.write_all().await {
+            tracing::debug!(client = self.connection.client_id(), %error, "write ended");
+            self.connection.close_quietly();
+            return;
+        }
+        // Best effort: the other side may be gone.
+        let _ = timeout(LAST_WRITE, self.socket.shutdown()).await;
+    }
+
+    async fn write_all(&mut self) -> io::Result<()> {
+        let mut packets = Vec::new();
+        let mut bytes = BytesMut::new();
+        loop {
+            let taken = self
+                .connection
+                .take(WRITE_BUDGET, &mut packets, self.clock.now());
+            let nothing = packets.is_empty();
+            if !nothing {
+                let wrote = self.encode(packets.drain(..), &mut bytes);
+                self.write(&bytes).await?;
+                bytes.clear();
+                if !wrote {
+                    return Ok(());
+                }
+            }
+            match taken {
+                Taken::More => {}
+                Taken::Read(reads) => {
+                    let now = self.clock.now();
+                    let connection = &self.connection;
+                    // A read may touch the disk; other connections' tasks move to another thread.
+                    tokio::task::block_in_place(|| connection.read(reads, now));
+                }
+                Taken::Idle => {
+                    if nothing {
+                        // An idle connection holds no buffer.
+                        packets = Vec::new();
+                        bytes = BytesMut::new();
+                        self.signals.writer.notified().await;
+                    }
+                }
+                Taken::Close => return Ok(()),
+            }
+        }
+    }
+
+    /// Encodes packets; returns whether all of them could be. What could not ends the connection:
+    /// a reply is never left out.
+    fn encode(
+        &self,
+        packets: impl Iterator<Item = Outgoing>,
+        bytes: &mut BytesMut,
+    ) -> bool {
+        for packet in packets {
+            if self.dialect.write(packet, bytes).is_err() {
+                tracing::info!(
+                    client = self.connection.client_id(),
+                    maximum_packet_size = self.dialect.maximum_packet_size,
+                    "a reply is larger than the client's Maximum Packet Size"
+                );
+                self.connection.close_quietly();
+                return false;
+            }
+        }
+        true
+    }
+
+    /// One bounded write (invariant 16).
+    async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let Some(limit) = self.write_timeout else {
+            return self.write_until_closing(bytes).await;
+        };
+        match timeout(limit, self.socket.write_all(bytes)).await {
+            Ok(written) => written,
+            Err(_) => {
+                self.connection.write_timed_out();
+                Err(io::ErrorKind::TimedOut.into())
+            }
+        }
+    }
+
+    /// A write that only a takeover, a shutdown or the client's own silence cuts.
+    async fn write_until_closing(&mut self, bytes: &[u8]) -> io::Result<()> {
+        let connection = &self.connection;
+        let signals = &self.signals;
+        let closing = async {
+            while !connection.is_closing() {
+                signals.writer.notified().await;
+            }
+            tokio::time::sleep(LAST_WRITE).await;
+        };
+        tokio::select! {
+            written = self.socket.write_all(bytes) => {
+                // A notification taken by the other branch is not lost: what it announced is
+                // looked for before the next wait.
+                written
+            }
+            () = closing => Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
+}

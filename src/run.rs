@@ -1,0 +1,307 @@
+//! The broker as a process: from a configuration to a graceful stop.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::broker::queue::{Backoff, QueueSettings, Retry};
+use crate::broker::settings::Settings;
+use crate::broker::topic::{RouteSource, dead_letter_channel_name};
+use crate::broker::{Broker, BrokerSetup, ChannelSetup, QueueParts, Start, Wake};
+use crate::cli::LogFormat;
+use crate::config::{self, ChannelSettings, Config, ProtocolVersion};
+use crate::mqtt::{MonotonicClock, Server, ServerSettings, StoreWake};
+use crate::storage::log::{ChannelSpec, LogOptions, LogStore};
+use crate::storage::{ChannelId, ChannelKind, Store};
+
+/// Runs the broker until a signal stops it.
+///
+/// # Errors
+/// What kept it from starting, as a sentence for whoever started it.
+pub fn run(config: Config, log_format: LogFormat) -> Result<(), Box<dyn Error>> {
+    start_log(config.broker.log_level.as_str(), log_format);
+    for warning in config.warnings() {
+        tracing::warn!("{warning}");
+    }
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?
+        .block_on(serve(&config, log_format))
+}
+
+fn start_log(level: &str, format: LogFormat) {
+    let filter = tracing_subscriber::EnvFilter::new(level);
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(false)
+        .with_target(false);
+    // Only fails where a log is running already, as in a test that runs two brokers.
+    let _ = match format {
+        LogFormat::Text => builder.try_init(),
+        LogFormat::Json => builder.json().try_init(),
+    };
+}
+
+async fn serve(config: &Config, log_format: LogFormat) -> Result<(), Box<dyn Error>> {
+    // Caught from the first moment: a stop asked for during a long start is not lost.
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut hang_up = signal(SignalKind::hangup())?;
+
+    let clock = MonotonicClock::start();
+    let (store_wake, timer) = (StoreWake::default(), StoreWake::default());
+    let providers = open_providers(config, &store_wake.callback())?;
+    let broker = open_broker(config, &providers, clock, timer.callback())?;
+    let addresses: Vec<_> = config
+        .broker
+        .mqtt
+        .listeners
+        .iter()
+        .map(|listener| listener.address)
+        .collect();
+    let server = Server::start(
+        broker,
+        server_settings(config),
+        clock,
+        &addresses,
+        store_wake,
+        timer,
+    )
+    .await?;
+    for address in server.addresses() {
+        announce(*address, log_format);
+    }
+    loop {
+        tokio::select! {
+            _ = terminate.recv() => break,
+            _ = interrupt.recv() => break,
+            _ = hang_up.recv() => {
+                tracing::info!("SIGHUP does nothing; SIGTERM stops the broker");
+            }
+        }
+    }
+    tracing::info!("stopping; a second signal aborts");
+    tokio::select! {
+        () = server.stop() => tracing::info!("stopped"),
+        () = second(&mut terminate, &mut interrupt) => {
+            tracing::warn!("aborted by a second signal");
+            std::process::exit(1);
+        }
+    }
+    Ok(())
+}
+
+/// The line that says the broker is ready, whatever the log level: whoever started it waits for it.
+fn announce(address: SocketAddr, format: LogFormat) {
+    let message = format!("listening on {address}");
+    let line = match format {
+        LogFormat::Text => message,
+        LogFormat::Json => {
+            serde_json::json!({"level": "INFO", "fields": {"message": message}}).to_string()
+        }
+    };
+    // Nobody may be reading.
+    let _ = writeln!(std::io::stdout(), "{line}");
+}
+
+async fn second(terminate: &mut Signal, interrupt: &mut Signal) {
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+}
+
+fn server_settings(config: &Config) -> ServerSettings {
+    let limits = &config.broker.limits;
+    ServerSettings {
+        max_connections: limits.max_connections,
+        connect_timeout: limits.connect_timeout,
+        write_timeout: limits.write_timeout,
+        max_connect_size: size(limits.max_connect_size),
+        max_message_size: size(limits.max_message_size),
+        max_topic_length: limits.max_topic_length,
+    }
+}
+
+/// A configured size on a machine that may have fewer bits.
+fn size(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+fn seconds<T: TryFrom<u64>>(duration: Duration, most: T) -> T {
+    T::try_from(duration.as_secs()).unwrap_or(most)
+}
+
+fn broker_settings(config: &Config) -> Settings {
+    let limits = &config.broker.limits;
+    Settings {
+        topics: limits.topics(),
+        max_message_size: u32::try_from(limits.max_message_size).unwrap_or(u32::MAX),
+        max_header_count: limits.max_header_count,
+        max_header_bytes: size(limits.max_header_bytes),
+        max_client_id_length: limits.max_client_id_length,
+        max_subscriptions: limits.max_subscriptions,
+        max_session_expiry: seconds(limits.max_session_expiry, u32::MAX),
+        max_keepalive: limits.max_keepalive.map(|most| seconds(most, u16::MAX)),
+        session_queue_bytes: limits.session_queue_bytes,
+        ack_commit_interval: config.broker.session.ack_commit_interval,
+        admit_v311: config.broker.mqtt.min_protocol_version == ProtocolVersion::V311,
+    }
+}
+
+/// A provider and the channels it was opened with.
+struct Provider {
+    store: Arc<dyn Store>,
+    channels: BTreeMap<String, ChannelId>,
+}
+
+fn open_providers(
+    config: &Config,
+    wake: &Wake,
+) -> Result<BTreeMap<String, Provider>, Box<dyn Error>> {
+    let mut providers = BTreeMap::new();
+    for provider in &config.broker.storage.providers {
+        let specs: Vec<ChannelSpec> = config
+            .channels
+            .iter()
+            .filter(|channel| channel.storage == provider.name)
+            .flat_map(specs)
+            .collect();
+        let options = LogOptions {
+            dir: provider.log_dir.clone(),
+            segment_bytes: provider.segment_bytes,
+            tail_cache_bytes: provider.tail_cache_bytes,
+            wake: wake.clone(),
+        };
+        let opened = LogStore::open(&options, &specs);
+        let (store, ids, _) = opened.map_err(|error| {
+            format!("the storage provider `{}`: {error}", provider.name)
+        })?;
+        let names = specs.into_iter().map(|spec| spec.name);
+        providers.insert(
+            provider.name.clone(),
+            Provider {
+                store: Arc::new(store),
+                channels: names.zip(ids).collect(),
+            },
+        );
+    }
+    Ok(providers)
+}
+
+/// A channel in its provider; a queue's dead letters are kept beside it.
+fn specs(channel: &config::Channel) -> Vec<ChannelSpec> {
+    let spec = |name: &str, kind, max_bytes| ChannelSpec {
+        name: name.to_owned(),
+        kind,
+        max_bytes,
+    };
+    let name = channel.name.as_str();
+    match &channel.settings {
+        ChannelSettings::Append(append) => {
+            vec![spec(name, ChannelKind::Append, append.max_bytes)]
+        }
+        ChannelSettings::Latest(_) => vec![spec(name, ChannelKind::Latest, None)],
+        ChannelSettings::Queue(queue) => vec![
+            spec(name, ChannelKind::Queue, queue.max_bytes),
+            spec(&dead_letter_channel_name(name), ChannelKind::Append, None),
+        ],
+    }
+}
+
+fn open_broker(
+    config: &Config,
+    providers: &BTreeMap<String, Provider>,
+    clock: MonotonicClock,
+    timer: Wake,
+) -> Result<Arc<Broker>, Box<dyn Error>> {
+    let mut channels = Vec::with_capacity(config.channels.len());
+    for channel in &config.channels {
+        channels.push(channel_setup(channel, providers)?);
+    }
+    let sessions = &config.broker.session.storage;
+    let setup = BrokerSetup {
+        settings: broker_settings(config),
+        channels,
+        session_store: provider(providers, sessions)?.store.clone(),
+        clock: clock.handed_in(),
+        timer,
+    };
+    Ok(Broker::open(setup, clock.now())?)
+}
+
+fn provider<'a>(
+    providers: &'a BTreeMap<String, Provider>,
+    name: &str,
+) -> Result<&'a Provider, String> {
+    let found = providers.get(name);
+    found.ok_or_else(|| format!("there is no storage provider `{name}`"))
+}
+
+fn channel_setup(
+    channel: &config::Channel,
+    providers: &BTreeMap<String, Provider>,
+) -> Result<ChannelSetup, String> {
+    let provider = provider(providers, &channel.storage)?;
+    let id = |name: &str| {
+        let found = provider.channels.get(name).copied();
+        found.ok_or_else(|| format!("the provider does not know the channel `{name}`"))
+    };
+    let mut setup = ChannelSetup {
+        source: RouteSource {
+            name: channel.name.clone(),
+            kind: channel.kind(),
+            filter: channel.filter.clone(),
+        },
+        id: id(&channel.name)?,
+        store: provider.store.clone(),
+        start: Start::Floor,
+        retention_period: None,
+        retention_bytes: None,
+        deletion_retention_period: None,
+        queue: None,
+    };
+    match &channel.settings {
+        ChannelSettings::Append(append) => {
+            setup.start = match append.start {
+                config::Start::Floor => Start::Floor,
+                config::Start::Tail => Start::Tail,
+            };
+            setup.retention_period = append.retention_period;
+            setup.retention_bytes = append.retention_bytes;
+        }
+        ChannelSettings::Latest(latest) => {
+            setup.retention_period = latest.retention_period;
+            setup.deletion_retention_period = Some(latest.deletion_retention_period);
+        }
+        ChannelSettings::Queue(queue) => {
+            setup.queue = Some(QueueParts {
+                settings: queue_settings(queue),
+                dead_letters: id(&dead_letter_channel_name(&channel.name))?,
+                retention_period: queue.dlq_retention_period,
+                retention_bytes: queue.dlq_retention_bytes,
+            });
+        }
+    }
+    Ok(setup)
+}
+
+fn queue_settings(queue: &config::QueueSettings) -> QueueSettings {
+    QueueSettings {
+        visibility_timeout: queue.visibility_timeout,
+        job_expires_after: queue.job_expires_after,
+        retry: Retry {
+            max_attempts: queue.retry.max_attempts,
+            backoff: match queue.retry.backoff {
+                config::Backoff::None => Backoff::None,
+                config::Backoff::Linear { base } => Backoff::Linear { base },
+                config::Backoff::Exponential { base } => Backoff::Exponential { base },
+            },
+        },
+    }
+}
