@@ -301,10 +301,12 @@ fn open_channels(
                 channel: setup.source.name.clone(),
             });
         }
-        let queue = setup.queue.as_ref().map(|parts| {
+        // A queue's filter has no braces: it stands for one plain filter.
+        let plain = setup.source.filter.plain().first();
+        let queue = setup.queue.as_ref().zip(plain).map(|(parts, filter)| {
             QueueChannel::open(QueueSetup {
                 name: setup.source.name.as_str().into(),
-                filter: setup.source.filter.as_written().into(),
+                filter: filter.clone(),
                 channel: setup.id,
                 dead_letters: parts.dead_letters,
                 settings: parts.settings,
