@@ -10,7 +10,7 @@ use crate::handoff::{Callback, Completion, Handoff, Pending, Ticket};
 use crate::latch::{Failure, Latch};
 use crate::plan::Planner;
 use crate::segment::{Layout, Segment, Segments};
-use crate::spare::Spares;
+use crate::spare::{Readiness, Spares};
 use crate::state::State;
 use crate::storage::{FileSystem, Lock};
 use crate::sync::{Arc, RwLock};
@@ -81,6 +81,7 @@ pub(crate) struct Shared {
     pub(crate) segments: Segments,
     pub(crate) handoff: Handoff,
     pub(crate) latch: Latch,
+    next_segment: Readiness,
     wake: Option<Wake>,
 }
 
@@ -157,6 +158,7 @@ impl Engine {
             segments: Segments::new(segments),
             handoff: Handoff::default(),
             latch: Latch::default(),
+            next_segment: spares.readiness(),
             wake: options.wake.clone(),
         });
         let writer = Writer {
@@ -237,6 +239,13 @@ impl Engine {
     #[must_use]
     pub fn failure(&self) -> Option<Failure> {
         self.shared.latch.get()
+    }
+
+    /// Whether the next segment is prepared: until it is, a roll falls back to one whose blocks were
+    /// never written, and commits into that are slower.
+    #[must_use]
+    pub fn next_segment_ready(&self) -> bool {
+        self.shared.next_segment.is_ready()
     }
 
     /// Where the log's segments are, for messages.

@@ -23,8 +23,11 @@ pub(crate) struct Planner {
     pub(crate) frame: FrameBuilder,
     /// Records to cache once the frame is durable.
     pub(crate) records: Vec<(ChannelId, StoredRecord)>,
-    /// Numbers of the channels this frame touches, as they will be after it.
-    numbers: HashMap<u32, Numbers>,
+    /// Numbers of the channels this frame touches, as they will be after it, by channel id: ids are
+    /// dense. An entry of an earlier frame counts for nothing.
+    numbers: Vec<Option<(u64, Numbers)>>,
+    /// Counts frames.
+    frames: u64,
     /// Jobs this frame adds (their size) or removes (`None`).
     jobs: HashMap<(u32, u64), Option<u64>>,
     /// Map entries this frame sets (offset, deletion) or drops (`None`).
@@ -37,7 +40,7 @@ pub(crate) struct Planner {
 /// How to take back one change to the overlay.
 #[derive(Debug)]
 enum Undo {
-    Numbers(u32, Option<Numbers>),
+    Numbers(u32, Option<(u64, Numbers)>),
     Job((u32, u64), Option<Option<u64>>),
     Key((u32, Bytes), Option<Option<(u64, bool)>>),
     Defined,
@@ -48,7 +51,7 @@ impl Planner {
     pub(crate) fn begin(&mut self) {
         self.frame.clear();
         self.records.clear();
-        self.numbers.clear();
+        self.frames += 1;
         self.jobs.clear();
         self.keys.clear();
         self.defined.clear();
@@ -367,11 +370,10 @@ impl Planner {
         kind: Kind,
     ) -> Result<Numbers, CommitError> {
         let known = known(state, channel, kind)?;
-        Ok(self
-            .numbers
-            .get(&channel.0)
-            .copied()
-            .unwrap_or(known.numbers))
+        Ok(match self.numbers.get(channel.0 as usize) {
+            Some(Some((frame, numbers))) if *frame == self.frames => *numbers,
+            _ => known.numbers,
+        })
     }
 
     /// The size of an unresolved job.
@@ -420,7 +422,11 @@ impl Planner {
     }
 
     fn set_numbers(&mut self, channel: ChannelId, numbers: Numbers) {
-        let old = self.numbers.insert(channel.0, numbers);
+        let at = channel.0 as usize;
+        if self.numbers.len() <= at {
+            self.numbers.resize(at + 1, None);
+        }
+        let old = self.numbers[at].replace((self.frames, numbers));
         self.undo.push(Undo::Numbers(channel.0, old));
     }
 
@@ -437,7 +443,7 @@ impl Planner {
     fn roll_back(&mut self) {
         while let Some(undo) = self.undo.pop() {
             match undo {
-                Undo::Numbers(channel, old) => restore(&mut self.numbers, channel, old),
+                Undo::Numbers(channel, old) => self.numbers[channel as usize] = old,
                 Undo::Job(job, old) => restore(&mut self.jobs, job, old),
                 Undo::Key(key, old) => restore(&mut self.keys, key, old),
                 Undo::Defined => drop(self.defined.pop()),

@@ -24,6 +24,16 @@ pub(crate) struct Fresh {
     pub(crate) capacity: u64,
 }
 
+/// Says whether the next segment's file is ready.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Readiness(Arc<(Mutex<Wanted>, Condvar)>);
+
+impl Readiness {
+    pub(crate) fn is_ready(&self) -> bool {
+        lock(&self.0.0).ready.is_some()
+    }
+}
+
 #[derive(Debug, Default)]
 struct Wanted {
     /// Capacity to prepare next.
@@ -61,6 +71,10 @@ impl Spares {
             shared,
             thread,
         })
+    }
+
+    pub(crate) fn readiness(&self) -> Readiness {
+        Readiness(self.shared.clone())
     }
 
     /// Asks for a file of `capacity` to be made ready.

@@ -1,6 +1,6 @@
 //! Recent records in memory, so that a consumer that keeps up never reads the file.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 use bytes::Bytes;
 
@@ -35,7 +35,8 @@ fn cost(record: &StoredRecord) -> u64 {
 pub(crate) struct TailCache {
     max_bytes: u64,
     bytes: u64,
-    channels: HashMap<ChannelId, VecDeque<StoredRecord>>,
+    /// By channel id: ids are dense, and a look-up a record is too much to hash for.
+    channels: Vec<VecDeque<StoredRecord>>,
     order: VecDeque<ChannelId>,
 }
 
@@ -44,7 +45,7 @@ impl TailCache {
         TailCache {
             max_bytes,
             bytes: 0,
-            channels: HashMap::new(),
+            channels: Vec::new(),
             order: VecDeque::new(),
         }
     }
@@ -58,7 +59,11 @@ impl TailCache {
             return;
         }
         self.bytes += cost;
-        self.channels.entry(channel).or_default().push_back(record);
+        let at = channel.0 as usize;
+        if self.channels.len() <= at {
+            self.channels.resize_with(at + 1, VecDeque::new);
+        }
+        self.channels[at].push_back(record);
         self.order.push_back(channel);
         while self.bytes > self.max_bytes {
             let Some(oldest) = self.order.pop_front() else {
@@ -71,7 +76,7 @@ impl TailCache {
     fn pop(&mut self, channel: ChannelId) {
         if let Some(record) = self
             .channels
-            .get_mut(&channel)
+            .get_mut(channel.0 as usize)
             .and_then(VecDeque::pop_front)
         {
             self.bytes -= self::cost(&record);
@@ -79,14 +84,18 @@ impl TailCache {
     }
 
     fn forget(&mut self, channel: ChannelId) {
-        let gone = self.channels.remove(&channel).unwrap_or_default();
+        let gone = self
+            .channels
+            .get_mut(channel.0 as usize)
+            .map(std::mem::take)
+            .unwrap_or_default();
         self.bytes -= gone.iter().map(self::cost).sum::<u64>();
         self.order.retain(|&other| other != channel);
     }
 
     /// The cached records of a channel, in offset order.
     fn of(&self, channel: ChannelId) -> Option<&VecDeque<StoredRecord>> {
-        self.channels.get(&channel)
+        self.channels.get(channel.0 as usize)
     }
 
     /// One record.

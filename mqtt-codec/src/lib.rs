@@ -1,7 +1,7 @@
 //! MQTT 3.1.1 and MQTT 5 packets, strict and without I/O.
 //!
 //! [`decode`] takes one packet off the front of a read buffer, [`encode`] appends one to a write
-//! buffer, and `PublishTemplate` writes one message to many subscribers. Nothing here keeps
+//! buffer, and [`PublishTemplate`] writes one message to many subscribers. Nothing here keeps
 //! state between packets: which version a connection speaks, which packet identifiers are in use
 //! and which topic aliases stand are the caller's to know.
 //!
@@ -14,6 +14,7 @@ mod encode;
 mod error;
 mod packet;
 mod property;
+mod publish_template;
 mod reason;
 mod text;
 mod user_properties;
@@ -26,6 +27,7 @@ pub use packet::{
     MAX_SUBSCRIPTION_IDENTIFIER, Packet, PacketType, Publish, PublishProperties, QoS,
     RetainHandling, Role, SubAck, Subscribe, Subscription, UnsubAck, Unsubscribe, Version, Will,
 };
+pub use publish_template::{Delivery, PublishTemplate};
 pub use reason::{ConnectReturnCode, ReasonCode};
 pub use text::{Text, TextError};
 pub use user_properties::{Pairs, UserProperties, UserPropertiesBuilder};

@@ -11,7 +11,7 @@ use saguin_log_engine::{Engine, Layout, Options, Recovered, Segment, create_log}
 use crate::error::{Damage, DamageKind, RecoverError, io as io_error};
 use crate::report::Report;
 use crate::tail::Torn;
-use crate::walk::{Ending, Visitor, Walk, walk};
+use crate::walk::{Ending, Unsealed, Visitor, Walk, walk};
 
 /// Opens the log in `dir`, making a new one where there never was one.
 ///
@@ -152,7 +152,7 @@ fn repair(fs: &dyn FileSystem, found: &Walk) -> Result<(), RecoverError> {
     let Some(last) = found.segments.last() else {
         return Ok(());
     };
-    if let Some((at, torn)) = &found.unsealed
+    if let Some(Unsealed { at, torn, .. }) = &found.unsealed
         && let Some(previous) = found.segments.iter().nth_back(1)
     {
         if let Some(torn) = torn {

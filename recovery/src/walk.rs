@@ -37,6 +37,17 @@ pub enum Ending {
     Torn(Torn),
 }
 
+/// A segment that is not the last and has no seal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unsealed {
+    /// Its file.
+    pub path: PathBuf,
+    /// Where the seal belongs.
+    pub at: u64,
+    /// What is torn there.
+    pub torn: Option<Torn>,
+}
+
 /// What a walk found.
 #[derive(Debug)]
 pub struct Walk {
@@ -54,7 +65,7 @@ pub struct Walk {
     pub ending: Ending,
     /// A crash between making the last segment and sealing the one before: the place in that one
     /// where the seal belongs, and what is torn there.
-    pub unsealed: Option<(u64, Option<Torn>)>,
+    pub unsealed: Option<Unsealed>,
     /// Files that are no part of the log: left by a crash, or put there by somebody.
     pub others: Vec<PathBuf>,
 }
@@ -212,7 +223,7 @@ struct Walker<'v> {
     last_lsn: u64,
     end: u64,
     ending: Ending,
-    unsealed: Option<(u64, Option<Torn>)>,
+    unsealed: Option<Unsealed>,
     visitor: &'v mut dyn Visitor,
 }
 
@@ -282,7 +293,8 @@ impl Walker<'_> {
             };
             return Err(Damage::new(&segment.path, self.end, kind).into());
         }
-        self.unsealed = Some((self.end, torn));
+        let (path, at) = (segment.path.clone(), self.end);
+        self.unsealed = Some(Unsealed { path, at, torn });
         self.last_lsn = seal_lsn;
         Ok(())
     }
@@ -333,12 +345,12 @@ impl Walker<'_> {
                 return Err(damage(DamageKind::Prologue));
             }
             // Only a segment made by a roll that was completed holds frames after its prologue.
-            if self.unsealed.is_some() && at != start {
-                let kind = DamageKind::Unsealed {
-                    lsn: segment.header.first_lsn - 1,
-                    next: expected,
-                };
-                return Err(damage(kind));
+            if let Some(unsealed) = &self.unsealed
+                && at != start
+            {
+                let (lsn, next) = (segment.header.first_lsn - 1, segment.header.first_lsn);
+                let kind = DamageKind::Unsealed { lsn, next };
+                return Err(Damage::new(&unsealed.path, unsealed.at, kind).into());
             }
             let place = Location {
                 segment: segment.number(),

@@ -41,8 +41,6 @@ is the queue's with one level `__dlq` before a final `#`, else at the end. `jobs
 * A filter is no longer and no deeper than `max_topic_length` and `max_topic_levels`.
 * Every `storage` names a provider there is. Two providers do not share a directory.
 * Two listeners share neither a name nor a port of one address.
-* A provider's `max_bytes` is at least twice `max_message_size` and `max_header_bytes` together:
-  that much is kept free for what makes room again.
 * `session_queue_bytes` is at least `max_message_size`.
 * `visibility_timeout` is shorter than `job_expires_after`.
 * `backoff_base` is there if `backoff` is `linear` or `exponential`, and only then.

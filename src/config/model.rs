@@ -96,8 +96,6 @@ pub struct LogProvider {
     pub name: String,
     /// Its directory: absolute, without `..`. It need not exist yet.
     pub log_dir: PathBuf,
-    /// The most bytes the directory may hold; at least twice [`Limits::reserve`].
-    pub max_bytes: Option<u64>,
     /// What an acknowledgement promises.
     pub durability: Durability,
     /// The size of a log file at which the next is begun, bytes; at least 1 MiB.
@@ -267,12 +265,6 @@ impl LogLevel {
 }
 
 impl Limits {
-    /// What a provider sets aside: one largest record with its headers, bytes.
-    #[must_use]
-    pub fn reserve(&self) -> u64 {
-        self.max_message_size.saturating_add(self.max_header_bytes)
-    }
-
     /// The bounds of a topic.
     #[must_use]
     pub fn topics(&self) -> TopicLimits {

@@ -5,22 +5,17 @@ use std::path::{Path, PathBuf};
 
 use super::finding::{Finding, Position};
 use super::keys;
-use super::model::{Durability, Limits, LogProvider, Storage};
+use super::model::{Durability, LogProvider, Storage};
 use super::parse::{NAME_RULE, check_name};
-use super::value::show_size;
 use super::walk::{Fields, entries_of, join, read_section};
 use super::yaml::{Node, Value};
 
-pub(super) fn read_storage(
-    node: &Node,
-    limits: Option<&Limits>,
-    findings: &mut Vec<Finding>,
-) -> Option<Storage> {
+pub(super) fn read_storage(node: &Node, findings: &mut Vec<Finding>) -> Option<Storage> {
     let path = "broker.storage";
     let fields = read_section(node, &keys::STORAGE, path, findings);
     let providers = fields
         .section("providers")
-        .and_then(|node| read_providers(node, limits, findings));
+        .and_then(|node| read_providers(node, findings));
     let default = fields.text("default").map(str::to_owned);
     if let (Some(default), Some(providers)) = (&default, &providers) {
         check_provider(
@@ -56,7 +51,6 @@ impl Providers {
                 all.push(LogProvider {
                     name,
                     log_dir: PathBuf::new(),
-                    max_bytes: None,
                     durability: Durability::Sync,
                     segment_bytes: 0,
                     tail_cache_bytes: 0,
@@ -67,11 +61,7 @@ impl Providers {
     }
 }
 
-fn read_providers(
-    node: &Node,
-    limits: Option<&Limits>,
-    findings: &mut Vec<Finding>,
-) -> Option<Providers> {
+fn read_providers(node: &Node, findings: &mut Vec<Finding>) -> Option<Providers> {
     let path = "broker.storage.providers";
     if matches!(node.value, Value::List(_)) {
         findings.push(Finding::new(
@@ -117,7 +107,6 @@ fn read_providers(
             continue;
         }
         let fields = read_section(&entry.node, &keys::LOG_PROVIDER, &path, findings);
-        check_room(&fields, &path, limits, findings);
         if let Some(log_dir) = fields.text("log_dir") {
             let directory: PathBuf = Path::new(log_dir).components().collect();
             let here = (entry.key.clone(), fields.at("log_dir").line);
@@ -153,34 +142,10 @@ fn unsupported_type(node: &Node) -> Option<&str> {
     }
 }
 
-fn check_room(
-    fields: &Fields<'_>,
-    path: &str,
-    limits: Option<&Limits>,
-    findings: &mut Vec<Finding>,
-) {
-    let (Some(max_bytes), Some(limits)) = (fields.size("max_bytes"), limits) else {
-        return;
-    };
-    let least = limits.reserve().saturating_mul(2);
-    if max_bytes < least {
-        findings.push(Finding::new(
-            fields.at("max_bytes"),
-            format!(
-                "`{path}.max_bytes` is {}, less than twice the reserve of one largest message \
-                 (`max_message_size` and `max_header_bytes`)",
-                show_size(max_bytes)
-            ),
-            format!("write {} or more, or `none`", show_size(least)),
-        ));
-    }
-}
-
 fn provider(name: &str, fields: &Fields<'_>) -> Option<LogProvider> {
     Some(LogProvider {
         name: name.to_owned(),
         log_dir: Path::new(fields.text("log_dir")?).components().collect(),
-        max_bytes: fields.size_or_none("max_bytes")?,
         durability: Durability::Sync,
         segment_bytes: fields.size("segment_bytes")?,
         tail_cache_bytes: fields.size("tail_cache_bytes")?,

@@ -457,11 +457,10 @@ fn providers_are_held_against_each_other_and_the_limits() {
         &["`channels.c.storage`", "main"],
     );
     refused(
-        &with(&[("#provider", "max_bytes: 2MiB")]),
-        &["twice the reserve", "write 2064KiB or more"],
+        &with(&[("#provider", "max_bytes: 2GiB")]),
+        &["max_bytes", "not supported by this version"],
     );
-    assert!(load(&with(&[("#provider", "max_bytes: 2064KiB")])).is_ok());
-    let second = "max_bytes: none\n#two";
+    let second = "segment_bytes: 1MiB\n#two";
     let text = with(&[("#provider", second)]).replace(
         "        #two\n",
         "      two: {type: log, log_dir: /var//lib/./saguin/}\n",
@@ -668,7 +667,7 @@ fn what_is_wrong_with_the_file_itself_is_a_finding_too() {
 
 #[test]
 fn a_provider_nobody_uses_is_warned_of() {
-    let text = with(&[("#provider", "max_bytes: none\n#two")])
+    let text = with(&[("#provider", "segment_bytes: 1MiB\n#two")])
         .replace("        #two\n", "      two: {type: log, log_dir: /x}\n");
     let warnings = load(&text).unwrap().warnings();
     assert_eq!(warnings, ["no channel uses the provider `two`"]);

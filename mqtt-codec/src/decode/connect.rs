@@ -162,8 +162,14 @@ fn read_will(
     }
     will.topic = body.text("the Will topic")?;
     will.payload = body.binary("the Will payload")?;
-    if will.topic.is_empty() || will.topic.has_wildcard() {
-        return Err(Fault::WillTopic);
-    }
     Ok(will)
+}
+
+/// Asked last: a CONNECT that is refused for its Will topic is answered even to MQTT 3.1.1, and so
+/// has to be well made otherwise.
+pub(super) fn check_will_topic(connect: &Connect) -> Result<(), Fault> {
+    match &connect.will {
+        Some(will) if will.topic.is_empty() || will.topic.has_wildcard() => Err(Fault::WillTopic),
+        _ => Ok(()),
+    }
 }

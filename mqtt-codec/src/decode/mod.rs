@@ -193,6 +193,9 @@ fn read_body(header: &Header, mut body: Reader, context: &Context<'_>) -> Result
         PacketType::Auth => Packet::Auth(acks::read_auth(body, context)?),
     };
     body.finish()?;
+    if let Packet::Connect(connect) = &packet {
+        connect::check_will_topic(connect)?;
+    }
     // A packet of the wrong side that parses breaks a rule; one that does not is malformed.
     if !header
         .packet_type

@@ -1,6 +1,8 @@
 //! What every test of a whole log needs.
 #![allow(dead_code, clippy::unwrap_used, missing_docs)]
 
+pub mod disk;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

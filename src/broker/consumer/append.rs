@@ -200,5 +200,4 @@ impl AppendConsumer {
 }
 
 #[cfg(test)]
-#[path = "append_tests.rs"]
 mod tests;

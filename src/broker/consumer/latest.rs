@@ -307,5 +307,4 @@ impl LatestConsumer {
 }
 
 #[cfg(test)]
-#[path = "latest_tests.rs"]
 mod tests;

@@ -11,13 +11,15 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::dead_letter::{Circumstances, DeadLetterTopic, dead_letter};
+use super::dead_letter::{Circumstances, dead_letter};
 use super::delivery_id::{DeliveryId, Epoch};
 use super::settings::QueueSettings;
-use super::state::{
-    Answer, Counts, Effect, Ignored, JobView, Offer, QueueState, Totals, Verb, WorkerId,
-};
+use super::state::QueueState;
+use super::terms::{Answer, Counts, Effect, Ignored, JobView, Offer, Totals, Verb, WorkerId};
+use bytes::Bytes;
+
 use crate::broker::time::Now;
+use crate::broker::topic::{TopicFilter, dead_letter_topic};
 use crate::storage::{ChannelId, Message, Operation, Record, Store, StoreError};
 
 /// Where the present moment comes from: handed in, so that tests hand in theirs.
@@ -76,7 +78,7 @@ pub struct QueueSetup {
     /// Its name.
     pub name: Arc<str>,
     /// The filter it carries: where its dead letters' topics gain their level.
-    pub filter: Arc<str>,
+    pub filter: TopicFilter,
     /// The queue.
     pub channel: ChannelId,
     /// The append channel that takes its dead letters, in the same store.
@@ -100,7 +102,7 @@ pub struct QueueChannel {
     name: Arc<str>,
     channel: ChannelId,
     dead_letters: ChannelId,
-    dead_letter_topic: DeadLetterTopic,
+    filter: TopicFilter,
     response_topic: Arc<str>,
     store: Arc<dyn Store>,
     clock: Clock,
@@ -131,7 +133,7 @@ impl QueueChannel {
         let unresolved = setup.store.unresolved(setup.channel);
         let queue = Arc::new(QueueChannel {
             response_topic: format!("$saguin/queue/{}/response", setup.name).into(),
-            dead_letter_topic: DeadLetterTopic::of_filter(&setup.filter),
+            filter: setup.filter,
             name: setup.name,
             channel: setup.channel,
             dead_letters: setup.dead_letters,
@@ -439,7 +441,10 @@ impl QueueChannel {
                     attempted,
                     at: (self.clock)().unix_ms,
                 };
-                let topic = self.dead_letter_topic.apply(&job.message.topic);
+                let topic = std::str::from_utf8(&job.message.topic).map_err(|why| {
+                    StoreError::Failed(format!("a job's topic is not text: {why}"))
+                })?;
+                let topic = Bytes::from(dead_letter_topic(&self.filter, topic));
                 Ok(Operation::DeadLetter {
                     channel,
                     offset,
@@ -512,5 +517,4 @@ impl Inner {
 }
 
 #[cfg(test)]
-#[path = "channel_tests.rs"]
 mod tests;

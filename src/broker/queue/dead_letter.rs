@@ -1,12 +1,10 @@
-//! Dead letters: where a job goes, and what it carries there.
+//! Dead letters: what a job carries once it is one.
 
 use bytes::Bytes;
 
-use super::state::Reason;
+use super::terms::Reason;
 use crate::broker::delivery::put_pair;
 use crate::storage::{Message, Record};
-
-const LEVEL: &[u8] = b"__dlq";
 
 const CHANNEL: &str = "saguin-dlq-channel";
 const OFFSET: &str = "saguin-dlq-offset";
@@ -15,34 +13,6 @@ const FIRST: &str = "saguin-dlq-first";
 const LAST: &str = "saguin-dlq-last";
 const AT: &str = "saguin-dlq-at";
 const REASON: &str = "saguin-dlq-reason";
-
-/// Where a queue's dead letters are published: the level `__dlq` goes in before the final `#` of
-/// the queue's filter, or at the end, and at the same place in a topic.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DeadLetterTopic {
-    /// Levels of a topic that precede `__dlq`; `None`: all of them.
-    before: Option<usize>,
-}
-
-impl DeadLetterTopic {
-    /// For a queue that carries `filter`.
-    #[must_use]
-    pub fn of_filter(filter: &str) -> Self {
-        let levels = filter.split('/').count();
-        DeadLetterTopic {
-            before: (filter.rsplit('/').next() == Some("#")).then(|| levels - 1),
-        }
-    }
-
-    /// The dead letter's topic for a job's.
-    #[must_use]
-    pub fn apply(&self, topic: &[u8]) -> Bytes {
-        let mut levels: Vec<&[u8]> = topic.split(|&c| c == b'/').collect();
-        let at = self.before.map_or(levels.len(), |n| n.min(levels.len()));
-        levels.insert(at, LEVEL);
-        Bytes::from(levels.join(&b'/'))
-    }
-}
 
 /// What a job's move to its dead-letter channel is told by.
 #[derive(Clone, Copy, Debug)]
@@ -120,24 +90,6 @@ fn first_string(region: &[u8]) -> Option<(&[u8], &[u8])> {
 mod tests {
     use super::*;
     use crate::storage::testing::message;
-
-    #[test]
-    fn the_level_goes_in_where_the_filter_says() {
-        let cases = [
-            ("jobs/#", "jobs/a", "jobs/__dlq/a"),
-            ("jobs/#", "jobs/a/b", "jobs/__dlq/a/b"),
-            ("jobs/#", "jobs", "jobs/__dlq"),
-            ("jobs/#", "jobs/", "jobs/__dlq/"),
-            ("iot/+/work/+", "iot/x/work/y", "iot/x/work/y/__dlq"),
-            ("jobs", "jobs", "jobs/__dlq"),
-            ("a/+/#", "a/b", "a/b/__dlq"),
-            ("a/+/#", "a/b/c", "a/b/__dlq/c"),
-        ];
-        for (filter, topic, expected) in cases {
-            let applied = DeadLetterTopic::of_filter(filter).apply(topic.as_bytes());
-            assert_eq!(applied, expected, "{filter} {topic}");
-        }
-    }
 
     #[test]
     fn a_dead_letter_says_where_it_came_from_and_carries_what_it_carried() {

@@ -7,12 +7,13 @@ mod dead_letter;
 mod delivery_id;
 mod settings;
 mod state;
+mod terms;
 
 pub use channel::{Alarm, AnswerOutcome, Clock, JobOffer, QueueChannel, QueueSetup, Worker};
-pub use dead_letter::{DeadLetterTopic, moved_at};
+pub use dead_letter::moved_at;
 pub use delivery_id::{DeliveryId, Epoch};
 pub use settings::{Backoff, QueueSettings, Retry};
-pub use state::{
-    Answer, Counts, Effect, Ignored, JobStanding, JobView, Offer, QueueState, Reason, Totals, Verb,
-    WorkerId,
+pub use state::QueueState;
+pub use terms::{
+    Answer, Counts, Effect, Ignored, JobStanding, JobView, Offer, Reason, Totals, Verb, WorkerId,
 };

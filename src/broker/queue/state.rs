@@ -22,234 +22,21 @@
 //! either way, and there is no clock on delivering (invariant 7).
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::num::NonZeroU64;
 use std::time::Duration;
 
 use super::delivery_id::{DeliveryId, Epoch};
 use super::settings::QueueSettings;
+use super::terms::{
+    Answer, Counts, Effect, Ignored, JobStanding, JobView, Offer, Reason, Totals, Verb, WorkerId,
+};
 use crate::broker::time::Now;
 use crate::storage::WorkItem;
 
-/// One connection's place among the workers of queues. Never reused while the broker runs: a
-/// client that reconnects comes back under another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct WorkerId(pub u64);
+mod job;
+mod places;
 
-/// What a worker says about the job it holds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verb {
-    /// The work is done; the job leaves the queue.
-    Ack,
-    /// The work is not done; the job may be tried again.
-    Return,
-}
-
-impl Verb {
-    /// The verb an answer's payload spells, if it spells one.
-    #[must_use]
-    pub fn parse(payload: &[u8]) -> Option<Self> {
-        match payload {
-            b"ack" => Some(Verb::Ack),
-            b"return" => Some(Verb::Return),
-            _ => None,
-        }
-    }
-}
-
-/// Why a job is dead-lettered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
-    /// It has had `retry.max_attempts` attempts.
-    AttemptsExhausted,
-    /// It is older than `job_expires_after`.
-    Expired,
-}
-
-impl Reason {
-    /// As `saguin-dlq-reason` spells it.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Reason::AttemptsExhausted => "attempts_exhausted",
-            Reason::Expired => "expired",
-        }
-    }
-}
-
-/// Something the store has to do, whose outcome is fed back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// Store the attempts of a job; then [`QueueState::attempt_stored`] or
-    /// [`QueueState::attempt_failed`], once per effect.
-    StoreAttempt {
-        /// The job.
-        offset: u64,
-        /// Attempts made.
-        attempts: u32,
-        /// First and latest, Unix milliseconds.
-        attempted: (u64, u64),
-    },
-    /// Remove a job that is done; then [`QueueState::resolved`] or [`QueueState::resolve_failed`].
-    Resolve {
-        /// The job.
-        offset: u64,
-    },
-    /// Move a job to the dead-letter channel; then [`QueueState::dead_lettered`] or
-    /// [`QueueState::dead_letter_failed`].
-    DeadLetter {
-        /// The job.
-        offset: u64,
-        /// Why.
-        reason: Reason,
-        /// Attempts made.
-        attempts: u32,
-        /// First and latest, Unix milliseconds; `None` where there was none.
-        attempted: Option<(u64, u64)>,
-    },
-}
-
-/// A job for one worker.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Offer {
-    /// The job.
-    pub offset: u64,
-    /// The name of this delivery.
-    pub delivery: DeliveryId,
-    /// Who gets it.
-    pub worker: WorkerId,
-    /// Which attempt this is, from 1.
-    pub attempt: u32,
-}
-
-/// What became of an answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
-    /// It applied; it is done once this effect is stored.
-    Applied(Effect),
-    /// It changed nothing: to be logged, and acknowledged all the same.
-    Ignored(Ignored),
-}
-
-/// Why an answer changed nothing (invariant 3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ignored {
-    /// The Delivery ID is not, or no longer, current.
-    NotCurrent,
-    /// The delivery is current and held by another worker.
-    NotHolder,
-}
-
-/// How many jobs are where.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Every unresolved job, wherever it is.
-    pub unresolved: usize,
-    /// Ready to be offered.
-    pub ready: usize,
-    /// Waiting out a backoff.
-    pub waiting: usize,
-    /// Out with a worker, or answered `ack` and not yet stored so.
-    pub inflight: usize,
-    /// To be dead-lettered, now or later.
-    pub doomed: usize,
-    /// Workers subscribed, or unsubscribed and still holding a job.
-    pub workers: usize,
-}
-
-/// What has happened since the start. Every delivery ends in exactly one of `acknowledged`,
-/// `returned`, `redelivered`, `dead_lettered`; until then it is in [`Counts::inflight`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
-    /// Deliveries made.
-    pub delivered: u64,
-    /// Deliveries whose `ack` is stored.
-    pub acknowledged: u64,
-    /// Deliveries the worker returned, with an attempt left.
-    pub returned: u64,
-    /// Deliveries that ended unanswered, with an attempt left: timed out, worker gone, not sent.
-    pub redelivered: u64,
-    /// Deliveries that ended a job's last attempt.
-    pub dead_lettered: u64,
-    /// Jobs found too old while not out with a worker.
-    pub expired: u64,
-    /// Jobs found without an attempt left when the queue was opened.
-    pub exhausted_at_start: u64,
-}
-
-/// One job as an operator sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct JobView {
-    /// Its offset.
-    pub offset: u64,
-    /// Attempts made.
-    pub attempts: u32,
-    /// First and latest attempt, Unix milliseconds.
-    pub attempted: Option<(u64, u64)>,
-    /// Where it is.
-    pub standing: JobStanding,
-}
-
-/// Where a job is, in an operator's words.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum JobStanding {
-    /// Not out with a worker.
-    Waiting,
-    /// Handed to a worker whose transport acknowledgement has not come.
-    Delivering {
-        /// The worker.
-        worker: WorkerId,
-    },
-    /// Held under a lease.
-    Leased {
-        /// The worker.
-        worker: WorkerId,
-        /// When the lease ends, on the monotonic clock.
-        until: Duration,
-    },
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Place {
-    Ready,
-    Waiting {
-        until: Duration,
-    },
-    Delivering {
-        number: u64,
-        worker: WorkerId,
-    },
-    Leased {
-        number: u64,
-        worker: WorkerId,
-        until: Duration,
-    },
-    Storing {
-        until: Duration,
-    },
-    Unstored {
-        until: Duration,
-        retry_at: Duration,
-    },
-    Resolving,
-    Doomed {
-        reason: Reason,
-        not_before: Duration,
-    },
-    Moving {
-        reason: Reason,
-    },
-}
-
-#[derive(Debug)]
-struct Job {
-    attempts: u32,
-    attempted: Option<(u64, u64)>,
-    received_at: Option<u64>,
-    /// Attempt writes on their way to the store.
-    unstored: u16,
-    /// The attempts here are ahead of what has been handed to the store.
-    dirty: bool,
-    place: Place,
-}
+use job::{Job, Place};
 
 #[derive(Debug, Default)]
 struct WorkerState {
@@ -278,8 +65,13 @@ pub struct QueueState {
     epoch: Epoch,
     next_delivery: u64,
     next_turn: u64,
+    /// Every job except those that are ready and were never tried: a backlog costs no more than
+    /// its entries in `ready`.
     jobs: HashMap<u64, Job>,
-    ready: BTreeSet<u64>,
+    /// Every ready job, with its broker receipt in Unix milliseconds.
+    ready: BTreeMap<u64, Option<NonZeroU64>>,
+    /// How many of `ready` are not in `jobs`.
+    untried: usize,
     waiting: BTreeSet<(Duration, u64)>,
     leases: BTreeSet<(Duration, u64)>,
     doomed: BTreeSet<(Duration, u64)>,
@@ -308,8 +100,9 @@ impl QueueState {
             epoch,
             next_delivery: 1,
             next_turn: 0,
-            jobs: HashMap::with_capacity(unresolved.len()),
-            ready: BTreeSet::new(),
+            jobs: HashMap::new(),
+            ready: BTreeMap::new(),
+            untried: 0,
             waiting: BTreeSet::new(),
             leases: BTreeSet::new(),
             doomed: BTreeSet::new(),
@@ -336,24 +129,25 @@ impl QueueState {
         attempted: Option<(u64, u64)>,
         received_at: Option<u64>,
     ) {
-        let job = Job {
-            attempts,
-            attempted,
-            received_at,
-            unstored: 0,
-            dirty: false,
-            place: Place::Ready,
-        };
-        if self.jobs.contains_key(&offset) {
+        if self.jobs.contains_key(&offset) || self.ready.contains_key(&offset) {
             return;
         }
-        self.jobs.insert(offset, job);
+        self.jobs.insert(
+            offset,
+            Job {
+                attempts,
+                attempted,
+                received_at: received_at.and_then(NonZeroU64::new),
+                unstored: 0,
+                dirty: false,
+                place: Place::Ready,
+            },
+        );
         if attempts >= self.settings.retry.max_attempts {
             self.totals.exhausted_at_start += 1;
             self.doom(offset, Reason::AttemptsExhausted);
         } else {
-            self.ready.insert(offset);
-            self.watch_expiry(offset);
+            self.make_ready(offset);
         }
     }
 
@@ -439,9 +233,9 @@ impl QueueState {
         };
         let number = self.next_delivery;
         self.next_delivery += 1;
+        self.take_ready(offset);
         let job = self.jobs.get_mut(&offset)?;
         job.place = Place::Delivering { number, worker };
-        self.ready.remove(&offset);
         self.current.insert(number, offset);
         self.totals.delivered += 1;
         Some(Offer {
@@ -455,11 +249,11 @@ impl QueueState {
     /// The lowest ready job that has not expired; those that have leave on the way.
     fn first_ready(&mut self, now: Now) -> Option<u64> {
         loop {
-            let offset = *self.ready.first()?;
-            if !self.expired(offset, now) {
+            let (&offset, &received_at) = self.ready.first_key_value()?;
+            if !self.expired(received_at, now) {
                 return Some(offset);
             }
-            self.ready.remove(&offset);
+            self.take_ready(offset);
             self.totals.expired += 1;
             self.doom(offset, Reason::Expired);
         }
@@ -617,14 +411,11 @@ impl QueueState {
             }
             self.expiries.remove(&(at, offset));
             // A job that is out with a worker, or back and being stored, is judged when it settles.
-            match self.jobs.get(&offset).map(|job| job.place) {
-                Some(Place::Ready) => {
-                    self.ready.remove(&offset);
-                }
-                Some(Place::Waiting { until }) => {
-                    self.waiting.remove(&(until, offset));
-                }
-                _ => continue,
+            if !self.take_ready(offset) {
+                match self.jobs.get(&offset).map(|job| job.place) {
+                    Some(Place::Waiting { until }) => self.waiting.remove(&(until, offset)),
+                    _ => continue,
+                };
             }
             self.totals.expired += 1;
             self.doom(offset, Reason::Expired);
@@ -778,7 +569,7 @@ impl QueueState {
     #[must_use]
     pub fn counts(&self) -> Counts {
         Counts {
-            unresolved: self.jobs.len(),
+            unresolved: self.jobs.len() + self.untried,
             ready: self.ready.len(),
             waiting: self.waiting.len(),
             inflight: self.current.len() + self.resolving,
@@ -794,7 +585,7 @@ impl QueueState {
     }
 
     /// At most `limit` jobs, those with the most attempts first, then the oldest. Looks at every
-    /// job: for an operator's question, not for the path of a job.
+    /// job that was ever tried: for an operator's question, not for the path of a job.
     #[must_use]
     pub fn view(&self, limit: usize) -> Vec<JobView> {
         let mut worst = BTreeSet::new();
@@ -804,229 +595,21 @@ impl QueueState {
                 worst.pop_last();
             }
         }
-        let views = worst.into_iter().filter_map(|(_, offset)| {
-            let job = self.jobs.get(&offset)?;
-            Some(JobView {
+        // Of those never tried the oldest will do: the set holds no more than twice the limit.
+        let untried = self.ready.keys().filter(|o| !self.jobs.contains_key(o));
+        worst.extend(untried.take(limit).map(|&o| (std::cmp::Reverse(0), o)));
+        let views = worst.into_iter().take(limit).map(|(_, offset)| {
+            let job = self.jobs.get(&offset);
+            JobView {
                 offset,
-                attempts: job.attempts,
-                attempted: job.attempted,
-                standing: job.standing(),
-            })
+                attempts: job.map_or(0, |job| job.attempts),
+                attempted: job.and_then(|job| job.attempted),
+                standing: job.map_or(JobStanding::Waiting, Job::standing),
+            }
         });
         views.collect()
-    }
-
-    // -- inside ---------------------------------------------------------------------------------------
-
-    fn live(&self, delivery: &DeliveryId) -> Option<u64> {
-        self.current.get(&delivery.number(self.epoch)?).copied()
-    }
-
-    fn holder(&self, offset: u64) -> Option<WorkerId> {
-        match self.jobs.get(&offset)?.place {
-            Place::Delivering { worker, .. } | Place::Leased { worker, .. } => Some(worker),
-            _ => None,
-        }
-    }
-
-    /// Ends the live delivery of a job, whoever ended it: from here its ID names nothing.
-    fn take_delivery(&mut self, offset: u64) -> Option<WorkerId> {
-        match self.jobs.get(&offset)?.place {
-            Place::Delivering { number, worker } => {
-                self.current.remove(&number);
-                Some(worker)
-            }
-            Place::Leased {
-                number,
-                worker,
-                until,
-            } => {
-                self.current.remove(&number);
-                self.leases.remove(&(until, offset));
-                Some(worker)
-            }
-            _ => None,
-        }
-    }
-
-    /// A worker's job has ended; with `ready` it takes its turn again.
-    fn release_worker(&mut self, worker: WorkerId, ready: bool) {
-        let Some(state) = self.workers.get_mut(&worker) else {
-            return;
-        };
-        state.holds = None;
-        if !state.accepting {
-            self.workers.remove(&worker);
-        } else if ready {
-            self.worker_ready(worker);
-        }
-    }
-
-    /// A delivery ended without an answer.
-    fn delivery_lapsed(&mut self, offset: u64, now: Now) {
-        self.take_delivery(offset);
-        let Some(job) = self.jobs.get(&offset) else {
-            return;
-        };
-        match job.place {
-            // Never acknowledged, so never counted: there is no attempt to wait for.
-            Place::Delivering { .. } => {
-                self.totals.redelivered += 1;
-                self.settle(offset, now.since_start, now);
-            }
-            Place::Leased { .. } => {
-                let wait = self.settings.retry.backoff.after(job.attempts);
-                if job.attempts >= self.settings.retry.max_attempts {
-                    self.totals.dead_lettered += 1;
-                } else {
-                    self.totals.redelivered += 1;
-                }
-                self.back_from_worker(offset, now.since_start.saturating_add(wait), now);
-            }
-            _ => {}
-        }
-    }
-
-    /// A job is back. It is offered only once its attempts are stored, so that no offer states an
-    /// attempt which a crash could take back.
-    fn back_from_worker(&mut self, offset: u64, until: Duration, now: Now) {
-        match self.jobs.get_mut(&offset) {
-            Some(job) if job.attempts >= self.settings.retry.max_attempts => {
-                self.doom(offset, Reason::AttemptsExhausted);
-            }
-            Some(job) if job.unstored > 0 => job.place = Place::Storing { until },
-            Some(job) if job.dirty => {
-                let retry_at = now.since_start;
-                job.place = Place::Unstored { until, retry_at };
-                self.waiting.insert((retry_at, offset));
-            }
-            _ => self.settle(offset, until, now),
-        }
-    }
-
-    /// Puts a job that nobody holds where it belongs.
-    fn settle(&mut self, offset: u64, until: Duration, now: Now) {
-        let expired = self.expired(offset, now);
-        let Some(job) = self.jobs.get_mut(&offset) else {
-            return;
-        };
-        if job.attempts >= self.settings.retry.max_attempts {
-            self.doom(offset, Reason::AttemptsExhausted);
-        } else if expired {
-            self.totals.expired += 1;
-            self.doom(offset, Reason::Expired);
-        } else if until > now.since_start {
-            job.place = Place::Waiting { until };
-            self.waiting.insert((until, offset));
-            self.watch_expiry(offset);
-        } else {
-            job.place = Place::Ready;
-            self.ready.insert(offset);
-            self.watch_expiry(offset);
-        }
-    }
-
-    fn doom(&mut self, offset: u64, reason: Reason) {
-        self.forget_expiry(offset);
-        let not_before = Duration::ZERO;
-        if let Some(job) = self.jobs.get_mut(&offset) {
-            job.place = Place::Doomed { reason, not_before };
-            self.doomed.insert((not_before, offset));
-        }
-    }
-
-    fn expires_at(&self, offset: u64) -> Option<u64> {
-        let age = self.settings.job_expires_after?;
-        let age = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
-        Some(self.jobs.get(&offset)?.received_at?.saturating_add(age))
-    }
-
-    fn expired(&self, offset: u64, now: Now) -> bool {
-        self.expires_at(offset).is_some_and(|at| at <= now.unix_ms)
-    }
-
-    fn watch_expiry(&mut self, offset: u64) {
-        if let Some(at) = self.expires_at(offset) {
-            self.expiries.insert((at, offset));
-        }
-    }
-
-    fn forget_expiry(&mut self, offset: u64) {
-        if let Some(at) = self.expires_at(offset) {
-            self.expiries.remove(&(at, offset));
-        }
-    }
-
-    /// Takes a job out of wherever it is, and says where that was.
-    fn remove(&mut self, offset: u64) -> Option<Place> {
-        let place = self.jobs.get(&offset)?.place;
-        self.forget_expiry(offset);
-        match place {
-            Place::Ready => {
-                self.ready.remove(&offset);
-            }
-            Place::Waiting { until }
-            | Place::Unstored {
-                retry_at: until, ..
-            } => {
-                self.waiting.remove(&(until, offset));
-            }
-            Place::Delivering { .. } | Place::Leased { .. } => {
-                if let Some(worker) = self.take_delivery(offset) {
-                    self.totals.redelivered += 1;
-                    self.release_worker(worker, true);
-                }
-            }
-            Place::Doomed { not_before, .. } => {
-                self.doomed.remove(&(not_before, offset));
-            }
-            Place::Storing { .. } => {}
-            Place::Resolving => self.resolving -= 1,
-            Place::Moving { .. } => self.moving -= 1,
-        }
-        self.jobs.remove(&offset);
-        Some(place)
-    }
-}
-
-impl Job {
-    fn count_attempt(&mut self, now: Now) {
-        self.attempts = self.attempts.saturating_add(1);
-        let first = self.attempted.map_or(now.unix_ms, |(first, _)| first);
-        self.attempted = Some((first, now.unix_ms));
-        self.dirty = true;
-    }
-
-    /// The attempts as they stand, to be stored; nothing before the first.
-    fn store_attempt(&mut self, offset: u64) -> Option<Effect> {
-        let attempted = self.attempted?;
-        self.dirty = false;
-        self.unstored = self.unstored.saturating_add(1);
-        Some(Effect::StoreAttempt {
-            offset,
-            attempts: self.attempts,
-            attempted,
-        })
-    }
-
-    fn dead_letter(&self, offset: u64, reason: Reason) -> Effect {
-        Effect::DeadLetter {
-            offset,
-            reason,
-            attempts: self.attempts,
-            attempted: self.attempted,
-        }
-    }
-
-    fn standing(&self) -> JobStanding {
-        match self.place {
-            Place::Delivering { worker, .. } => JobStanding::Delivering { worker },
-            Place::Leased { worker, until, .. } => JobStanding::Leased { worker, until },
-            _ => JobStanding::Waiting,
-        }
     }
 }
 
 #[cfg(test)]
-#[path = "state_tests.rs"]
 mod tests;

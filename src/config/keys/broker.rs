@@ -174,13 +174,8 @@ pub(in crate::config) static LOG_PROVIDER: Section = Section {
             Required,
             "Its directory. Two providers may not share one.",
         ),
-        key(
-            "max_bytes",
-            size_or_none(),
-            Is("none"),
-            "The most the directory may hold; past it publishes are refused (0x97). At least twice \
-             `max_message_size` and `max_header_bytes` together.",
-        ),
+        // A log gives no disk space back yet, so no bound on it could be kept.
+        not_yet("max_bytes"),
         key(
             "durability",
             Choice {

@@ -97,7 +97,6 @@ proptest! {
     ) {
         let provider: Vec<String> = provider
             .into_iter()
-            .filter(|(key, _)| *key != "max_bytes")
             .map(|(key, value)| format!("{key}: {value}\n"))
             .collect();
         let channels = [("append", append), ("latest", latest), ("queue", queue)]

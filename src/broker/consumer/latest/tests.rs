@@ -222,6 +222,19 @@ fn a_second_subscribe_gets_its_own_pass_and_disturbs_no_change() {
 }
 
 #[test]
+fn a_pass_begins_at_the_first_value_whatever_was_read_ahead() {
+    let store = ModelStore::new();
+    let mut consumer = LatestConsumer::new(head(&store), bounds(10, 100));
+    set(&store, "a", "1");
+    set(&store, "b", "1");
+    consumer.wake(head(&store));
+    let first = next(&mut consumer, &store, &mut at_qos(0)).unwrap();
+    consumer.sent(&first);
+    consumer.begin_pass(head(&store), false).unwrap();
+    assert_eq!(send_all(&mut consumer, &store), ["!a=1", "!b=1", "b=1"]);
+}
+
+#[test]
 fn a_pass_serves_the_subscriptions_that_began_it() {
     let store = ModelStore::new();
     set(&store, "a", "1");

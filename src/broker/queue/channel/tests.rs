@@ -77,7 +77,7 @@ impl Scene {
         let (reads, asks) = (Arc::clone(&seconds), Arc::clone(&alarm));
         let queue = QueueChannel::open(QueueSetup {
             name: "jobs".into(),
-            filter: "jobs/#".into(),
+            filter: TopicFilter::parse("jobs/#").unwrap(),
             channel: QUEUE,
             dead_letters: DEAD,
             settings,
@@ -305,6 +305,35 @@ fn a_lease_that_runs_out_is_offered_again_by_the_alarm() {
 }
 
 #[test]
+fn a_nearer_deadline_is_asked_for_and_a_farther_one_is_not() {
+    let mut settings = QueueSettings::default();
+    settings.retry.backoff = Backoff::Linear {
+        base: Duration::from_secs(2),
+    };
+    let scene = Scene::new(settings);
+    let asked = || scene.alarm.lock().unwrap().take().map(|at| at.as_secs());
+    scene.stored("a");
+    scene.stored("b");
+    let (first, second) = (scene.worker(1), scene.worker(2));
+    let held = first.only();
+    scene.queue.transport_acked(&held.delivery);
+    scene.store.settle();
+    assert_eq!(asked(), Some(30));
+    scene.seconds.store(5, Ordering::Relaxed);
+    let other = second.only();
+    scene.queue.transport_acked(&other.delivery);
+    scene.store.settle();
+    assert_eq!(asked(), None, "30 is on its way");
+    scene.answer(&other, 2, Verb::Return);
+    scene.store.settle();
+    assert_eq!(asked(), Some(7));
+    scene.seconds.store(7, Ordering::Relaxed);
+    scene.queue.on_deadline();
+    assert_eq!(second.only().job.offset, 2);
+    assert_eq!(asked(), Some(30));
+}
+
+#[test]
 fn an_exhausted_job_moves_in_one_operation_and_keeps_its_identity() {
     let scene = Scene::new(one_attempt());
     scene.stored("a");
@@ -404,5 +433,5 @@ fn a_failed_store_is_told_to_the_worker_and_not_retried_hot() {
     assert_eq!(scene.store.unresolved(QUEUE).len(), 1);
 }
 
-#[path = "channel_properties.rs"]
+#[path = "properties.rs"]
 mod properties;

@@ -1,0 +1,229 @@
+//! Damage is never silence: whatever is done to the files behind the log's back ends in a named
+//! error or in a reported torn tail that held nothing acknowledged, and never in an empty or
+//! shorter start.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod common;
+
+use std::path::{Path, PathBuf};
+
+use common::*;
+use saguin_log_engine::Operation;
+use saguin_log_engine::format::{FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES};
+use saguin_log_engine::storage::{FileSystem, MemFiles};
+use saguin_recovery::{DamageKind, Ending, RecoverError, inspect};
+
+/// A closed log of several segments with every kind of operation in it.
+fn log() -> MemFiles {
+    let files = MemFiles::new();
+    let (engine, _) = open(&files).unwrap();
+    let c = define(&engine);
+    for i in 0..40u64 {
+        append(&engine, c.log, &format!("record {i}"));
+        let job = Operation::Enqueue {
+            channel: c.work,
+            record: record("job"),
+            max_bytes: None,
+        };
+        let offset = engine.submit(job).wait().unwrap().offsets[0].unwrap();
+        if i % 3 == 0 {
+            engine
+                .submit(Operation::Resolve {
+                    channel: c.work,
+                    offset,
+                })
+                .wait()
+                .unwrap();
+        }
+    }
+    drop(engine);
+    assert!(segments(&files).len() >= 3);
+    files
+}
+
+fn damage(files: &MemFiles) -> saguin_recovery::Damage {
+    let found = match open(&files.copy()) {
+        Err(RecoverError::Damage(damage)) => damage,
+        other => panic!("expected damage, found {other:?}"),
+    };
+    match inspect(files, Path::new(DIR), &mut ()) {
+        Err(RecoverError::Damage(same)) => assert_eq!(same, found, "inspecting agrees"),
+        other => panic!("expected damage, found {other:?}"),
+    }
+    found
+}
+
+/// Where the frames of a segment end.
+fn ends(files: &MemFiles) -> Vec<(PathBuf, u64)> {
+    let (report, _) = inspect(files, Path::new(DIR), &mut ()).unwrap();
+    report
+        .segments
+        .into_iter()
+        .map(|s| (s.path, s.end))
+        .collect()
+}
+
+#[test]
+fn any_flipped_byte_of_what_was_acknowledged_is_named_with_file_and_position() {
+    let files = log();
+    let ends = ends(&files);
+    for (i, (path, end)) in ends.iter().enumerate() {
+        // The last frame of the log says that it was closed and acknowledges nothing.
+        let spared = if i + 1 == ends.len() {
+            FRAME_HEADER_BYTES as u64
+        } else {
+            0
+        };
+        for at in (0..end - spared).step_by(13) {
+            let files = files.copy();
+            files.edit(path, |bytes| bytes[at as usize] ^= 0x41);
+            let damage = damage(&files);
+            assert_eq!(&damage.path, path, "byte {at}");
+            assert!(damage.at <= at, "byte {at} of {}: {damage}", path.display());
+            if at >= SEGMENT_HEADER_BYTES as u64 {
+                let named = matches!(
+                    damage.kind,
+                    DamageKind::Frame { .. } | DamageKind::Unsealed { .. }
+                );
+                assert!(named, "{damage}");
+            }
+        }
+    }
+}
+
+#[test]
+fn bytes_after_the_end_are_reported_as_a_torn_tail_and_lose_nothing() {
+    let files = log();
+    let (path, end) = ends(&files).pop().unwrap();
+    for (from, count) in [(end, 1), (end + 3, 8), (end, 40)] {
+        let files = files.copy();
+        files.edit(&path, |bytes| bytes[from as usize..][..count].fill(0x77));
+        let (engine, report) = open(&files).unwrap();
+        let Ending::Torn(torn) = report.ending else {
+            panic!("{:?}", report.ending)
+        };
+        assert_eq!((torn.at, torn.bytes), (end, from + count as u64 - end));
+        let (id, _) = engine.channel_named(b"log").unwrap();
+        assert_eq!(bodies(&engine, id, 1).len(), 40);
+        drop(engine);
+        let (_, report) = open(&files).unwrap();
+        assert_eq!(
+            report.ending,
+            Ending::Whole { clean: true },
+            "the repair lasts"
+        );
+    }
+}
+
+#[test]
+fn a_missing_duplicated_swapped_or_foreign_segment_is_named() {
+    let files = log();
+    let paths = segments(&files);
+    for (i, path) in paths.iter().enumerate() {
+        let files = files.copy();
+        files.remove(path).unwrap();
+        let kind = damage(&files).kind;
+        let number = i as u64 + 1;
+        assert_eq!(
+            kind,
+            DamageKind::MissingSegment { number },
+            "{}",
+            path.display()
+        );
+    }
+    let duplicated = files.copy();
+    let content = contents(&files, &paths[1]);
+    let other_name = paths[1].with_file_name(format!("{:020}.seg", 3));
+    write(&duplicated, &other_name, &content);
+    assert!(matches!(
+        damage(&duplicated).kind,
+        DamageKind::Misnamed { .. }
+    ));
+
+    let swapped = files.copy();
+    let (a, b) = (contents(&files, &paths[0]), contents(&files, &paths[1]));
+    swapped.edit(&paths[0], |bytes| *bytes = b.clone());
+    swapped.edit(&paths[1], |bytes| *bytes = a.clone());
+    assert!(matches!(damage(&swapped).kind, DamageKind::Misnamed { .. }));
+
+    // Another log with the same history: every name and LSN fits, the id does not.
+    let foreign = files.copy();
+    let stranger = MemFiles::new();
+    stranger.random(&mut [0; 4]).unwrap();
+    let (engine, _) = open(&stranger).unwrap();
+    let c = define(&engine);
+    for i in 0..80 {
+        append(&engine, c.log, &format!("record {i}"));
+    }
+    drop(engine);
+    let theirs = contents(&stranger, &segments(&stranger)[0]);
+    foreign.edit(&paths[0], |bytes| *bytes = theirs.clone());
+    assert!(matches!(
+        damage(&foreign).kind,
+        DamageKind::ForeignSegment { .. }
+    ));
+}
+
+#[test]
+fn a_truncated_segment_is_named() {
+    let files = log();
+    for (path, end) in ends(&files) {
+        let last = Some(&path) == segments(&files).last();
+        for len in [
+            0,
+            7,
+            100,
+            SEGMENT_HEADER_BYTES as u64 - 1,
+            SEGMENT_HEADER_BYTES as u64 + 5,
+        ] {
+            let files = files.copy();
+            files.edit(&path, |bytes| bytes.truncate(len as usize));
+            // Nothing can say that a last segment cut right after its header once held frames,
+            // except its prologue: a segment is durable with it or does not exist.
+            if len > SEGMENT_HEADER_BYTES as u64 && last {
+                let (report, _) = inspect(&files, Path::new(DIR), &mut ()).unwrap();
+                assert!(matches!(report.ending, Ending::Torn(_)));
+            } else {
+                assert_eq!(damage(&files).path, path, "cut to {len} of {end}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_directory_whose_segments_are_gone_is_not_a_new_one() {
+    let files = log();
+    for path in segments(&files) {
+        files.remove(&path).unwrap();
+    }
+    assert!(matches!(
+        damage(&files).kind,
+        DamageKind::SegmentsGone { .. }
+    ));
+}
+
+#[test]
+fn the_last_acknowledged_frame_is_guarded_once_the_log_was_idle() {
+    // What an idle second or a clean stop leaves behind it: a frame that vouches for it.
+    let files = log();
+    let (path, end) = ends(&files).pop().unwrap();
+    let at = end as usize - FRAME_HEADER_BYTES - 4;
+    files.edit(&path, |bytes| bytes[at] ^= 1);
+    assert!(matches!(
+        damage(&files).kind,
+        DamageKind::Frame {
+            intact_after: 1,
+            ..
+        }
+    ));
+}
+
+fn contents(files: &MemFiles, path: &Path) -> Vec<u8> {
+    let mut out = Vec::new();
+    files.edit(path, |bytes| out.clone_from(bytes));
+    out
+}
+
+fn write(files: &MemFiles, path: &Path, bytes: &[u8]) {
+    files.create(path).unwrap().write_all_at(bytes, 0).unwrap();
+}
