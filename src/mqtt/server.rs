@@ -159,9 +159,7 @@ impl Server {
         let shared = Arc::new(Shared {
             broker: broker.clone(),
             slots: Arc::new(Semaphore::new(settings.max_connections)),
-            overflow: Arc::new(Semaphore::new(
-                settings.max_connections.min(OVERFLOW_SLOTS),
-            )),
+            overflow: Arc::new(Semaphore::new(settings.max_connections.min(OVERFLOW_SLOTS))),
             settings,
             clock,
             stopping: AtomicBool::new(false),

@@ -97,7 +97,9 @@ impl Client {
                 Some(packet) => return Some(packet),
                 None => {
                     let read = self.socket.read_buf(&mut self.buffer);
-                    let read = tokio::time::timeout(PATIENCE, read).await.expect("an answer");
+                    let read = tokio::time::timeout(PATIENCE, read)
+                        .await
+                        .expect("an answer");
                     if matches!(read, Ok(0) | Err(_)) {
                         return None;
                     }
