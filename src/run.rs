@@ -179,9 +179,8 @@ fn open_providers(
             wake: wake.clone(),
         };
         let opened = LogStore::open(&options, &specs);
-        let (store, ids, _) = opened.map_err(|error| {
-            format!("the storage provider `{}`: {error}", provider.name)
-        })?;
+        let (store, ids, _) =
+            opened.map_err(|error| format!("the storage provider `{}`: {error}", provider.name))?;
         let names = specs.into_iter().map(|spec| spec.name);
         providers.insert(
             provider.name.clone(),

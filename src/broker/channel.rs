@@ -9,7 +9,7 @@ use crate::storage::{ChannelId, ChannelKind, Store};
 use super::lock;
 use super::queue::{QueueChannel, QueueSettings};
 use super::session::Session;
-use super::topic::{RouteSource};
+use super::topic::RouteSource;
 
 /// Where a consumer without a position begins on an append channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex};
 
 use super::connect::Wakes;
 use super::counters::{Refused, bump};
+use super::deliver::{Reads, Turn};
 use super::packet::{Outgoing, Protocol, Publish};
 use super::publish::Publisher;
 use super::reason::{Reason, Refusal};
-use super::deliver::{Reads, Turn};
-use super::session::{Session, State};
 use super::session::acks::Outcome;
+use super::session::{Session, State};
 use super::time::Now;
 use super::{Broker, lock};
 
@@ -166,7 +166,10 @@ impl Connection {
     /// Ends the connection because its client did not take a write in time.
     pub fn write_timed_out(&self) {
         bump(&self.broker.counters.write_timeouts);
-        tracing::info!(client = self.client_id(), "a write timed out; the connection ends");
+        tracing::info!(
+            client = self.client_id(),
+            "a write timed out; the connection ends"
+        );
         self.handle.close_quietly();
     }
 

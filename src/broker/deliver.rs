@@ -23,7 +23,7 @@ use super::session::inflight::Held;
 use super::session::reader::{Chosen, Step};
 use super::session::{Form, Session, State};
 use super::time::Now;
-use super::topic::{ChannelIndex};
+use super::topic::ChannelIndex;
 use super::{Broker, lock};
 
 /// What one packet adds to the properties of a broadcast message: Message Expiry and so many
@@ -90,7 +90,11 @@ impl Connection {
     /// Fills the turn with what the session has for its client.
     pub(crate) fn take_deliveries(&self, state: &mut State, turn: &mut Turn<'_>) -> Taken {
         // A SUBACK goes out before anything its subscription earns.
-        if state.link.as_ref().is_some_and(|link| link.pending_grants > 0) {
+        if state
+            .link
+            .as_ref()
+            .is_some_and(|link| link.pending_grants > 0)
+        {
             return Taken::Idle;
         }
         self.take_resends(state, turn);
@@ -120,9 +124,10 @@ impl Connection {
             let Some((packet_id, held)) = state.inflight.next_resend() else {
                 return;
             };
-            let window = state.link.as_ref().map_or(0, |link| {
-                state.inflight.window(link.receive_maximum)
-            });
+            let window = state
+                .link
+                .as_ref()
+                .map_or(0, |link| state.inflight.window(link.receive_maximum));
             if window == 0 {
                 return;
             }
@@ -423,9 +428,10 @@ impl Connection {
     }
 
     fn too_large(&self, state: &State, publish: &OutgoingPublish) -> bool {
-        state.link.as_ref().is_some_and(|link| {
-            publish.encoded_size(link.protocol) > link.maximum_packet_size
-        })
+        state
+            .link
+            .as_ref()
+            .is_some_and(|link| publish.encoded_size(link.protocol) > link.maximum_packet_size)
     }
 
     /// A record the client cannot take ends its connection, its place in the channel untouched: to

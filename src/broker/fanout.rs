@@ -5,12 +5,12 @@ use std::sync::{Arc, PoisonError};
 
 use crate::storage::Message;
 
+use super::Broker;
 use super::counters::bump;
 use super::publish::text;
 use super::session::broadcast::{BroadcastDelivery, Offered};
 use super::session::{Session, Subscription};
 use super::time::Now;
-use super::Broker;
 
 /// A subscription in the index.
 #[derive(Debug)]

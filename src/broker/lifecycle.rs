@@ -110,13 +110,7 @@ impl Broker {
     }
 
     /// Takes the session from its connection. Everything that can be done under its lock.
-    fn release(
-        &self,
-        session: &Arc<Session>,
-        state: &mut State,
-        fate: Fate,
-        now: Now,
-    ) -> Detached {
+    fn release(&self, session: &Arc<Session>, state: &mut State, fate: Fate, now: Now) -> Detached {
         let link = state.link.take();
         self.schedule.session_not_due(session, state);
         let mut detached = Detached {
@@ -164,8 +158,7 @@ impl Broker {
                 self.schedule.session_at(session, state, first);
                 if !state.claimed {
                     detached.writes = session.put_moved_positions(state);
-                    let record =
-                        session.put_record(state, state.expiry_seconds, Some(now.unix_ms));
+                    let record = session.put_record(state, state.expiry_seconds, Some(now.unix_ms));
                     // It was stored before with as many subscriptions, so it can be written down.
                     detached.writes.extend(record);
                 }

@@ -35,6 +35,8 @@ mod wake;
 mod worker;
 
 #[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
 mod tests;
 
 use std::sync::atomic::AtomicBool;

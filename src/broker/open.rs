@@ -15,9 +15,7 @@ use super::session::{Form, Session, Subscription};
 use super::settings::Settings;
 use super::sweep::Schedule;
 use super::time::Now;
-use super::topic::{
-    ChannelIndex, RouteConflict, Routes, SubscribeFilter, SubscriptionTrie,
-};
+use super::topic::{ChannelIndex, RouteConflict, Routes, SubscribeFilter, SubscriptionTrie};
 use super::{Broker, Wake, lock};
 
 /// What a broker is opened with.
@@ -146,13 +144,10 @@ impl Broker {
             let Ok(position) = <[u8; 8]>::try_from(&value[..]) else {
                 continue;
             };
-            positions
-                .entry(client_id.to_vec())
-                .or_default()
-                .insert(
-                    ChannelId(u32::from_be_bytes(*channel)),
-                    u64::from_le_bytes(position),
-                );
+            positions.entry(client_id.to_vec()).or_default().insert(
+                ChannelId(u32::from_be_bytes(*channel)),
+                u64::from_le_bytes(position),
+            );
         }
         positions
     }
@@ -199,7 +194,12 @@ impl Broker {
             self.schedule.session_at(&session, &mut state, at);
         }
         if let Some((filter, why)) = refused {
-            tracing::warn!(client = client_id, filter, why, "a stored subscription is refused now; the session ends");
+            tracing::warn!(
+                client = client_id,
+                filter,
+                why,
+                "a stored subscription is refused now; the session ends"
+            );
         }
         lock(&self.registry).insert(session.clone());
         // What expired while the broker was stopped ends before anybody connects.
@@ -262,7 +262,10 @@ impl Broker {
         let mut reached: BTreeMap<ChannelIndex, Vec<Arc<Subscription>>> = BTreeMap::new();
         for subscription in state.subscriptions.values() {
             for index in &subscription.reaches {
-                reached.entry(*index).or_default().push(subscription.clone());
+                reached
+                    .entry(*index)
+                    .or_default()
+                    .push(subscription.clone());
             }
         }
         for (index, subscriptions) in reached {
@@ -301,9 +304,12 @@ fn open_channels(
                 channel: setup.source.name.clone(),
             });
         }
-        // A queue's filter has no braces: it stands for one plain filter.
-        let plain = setup.source.filter.plain().first();
-        let queue = setup.queue.as_ref().zip(plain).map(|(parts, filter)| {
+        let parts = setup
+            .queue
+            .as_ref()
+            // A queue's filter has no alternatives, so it stands for one plain filter.
+            .zip(setup.source.filter.plain().first());
+        let queue = parts.map(|(parts, filter)| {
             QueueChannel::open(QueueSetup {
                 name: setup.source.name.as_str().into(),
                 filter: filter.clone(),
@@ -320,7 +326,9 @@ fn open_channels(
     }
     // The routes put the dead-letter channels last, in the order of their queues.
     for derived in &routes.channels()[setups.len()..] {
-        let setup = derived.dead_letters_of.and_then(|index| setups.get(index.0));
+        let setup = derived
+            .dead_letters_of
+            .and_then(|index| setups.get(index.0));
         let parts = setup.and_then(|setup| Some((setup, setup.queue.as_ref()?)));
         let Some((setup, parts)) = parts else {
             return Err(OpenError::QueueSettings {

@@ -52,7 +52,9 @@ impl UserPairs {
     /// Bytes of all keys and values together.
     #[must_use]
     pub fn text_bytes(&self) -> usize {
-        self.iter().map(|pair| pair.key.len() + pair.value.len()).sum()
+        self.iter()
+            .map(|pair| pair.key.len() + pair.value.len())
+            .sum()
     }
 
     /// The pairs, in order.

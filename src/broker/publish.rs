@@ -138,7 +138,8 @@ impl Broker {
                 self.settings.max_header_bytes
             ));
         }
-        if properties.payload_is_utf8 == Some(true) && std::str::from_utf8(&publish.payload).is_err()
+        if properties.payload_is_utf8 == Some(true)
+            && std::str::from_utf8(&publish.payload).is_err()
         {
             return Err(Refusal::new(
                 Reason::PayloadFormatInvalid,

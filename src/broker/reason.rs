@@ -66,7 +66,10 @@ impl Reason {
     /// The reason with this number, if the broker knows it.
     #[must_use]
     pub fn from_code(code: u8) -> Option<Self> {
-        Self::ALL.iter().copied().find(|reason| reason.code() == code)
+        Self::ALL
+            .iter()
+            .copied()
+            .find(|reason| reason.code() == code)
     }
 
     /// All of them.

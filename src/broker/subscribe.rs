@@ -9,6 +9,7 @@
 //! promise it. A filter that lies inside append and latest channels is granted QoS 1.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::{Arc, PoisonError};
 
 use crate::storage::{Batch, ChannelKind, Operation};
@@ -29,11 +30,18 @@ const DELETIONS: &[u8] = b"saguin-deletions";
 /// The User Property that declares a partition.
 const PARTITION: &[u8] = b"saguin-filter";
 
+/// One filter a SUBSCRIBE was granted.
+struct Granted {
+    filter: Arc<str>,
+    subscription: Arc<Subscription>,
+    /// The subscription it replaced.
+    before: Option<Arc<Subscription>>,
+}
+
 /// What a SUBSCRIBE changed, to be taken back where its record cannot be stored.
 #[derive(Default)]
 struct Changes {
-    /// Each filter with the subscription it replaced.
-    filters: Vec<(Arc<str>, Arc<Subscription>, Option<Arc<Subscription>>)>,
+    filters: Vec<Granted>,
     readers: Vec<ChannelIndex>,
     /// Queues to be joined once the SUBACK is on its way.
     queues: Vec<ChannelIndex>,
@@ -239,7 +247,15 @@ impl Connection {
         } else {
             request.qos.min(1)
         };
-        self.install_plain(state, subscribe, request, filter, &reach.channels, qos, changes);
+        self.install_plain(
+            state,
+            subscribe,
+            request,
+            filter,
+            &reach.channels,
+            qos,
+            changes,
+        );
         Ok(qos)
     }
 
@@ -299,12 +315,19 @@ impl Connection {
         let before = state
             .subscriptions
             .insert(filter.clone(), subscription.clone());
-        changes.filters.push((filter, subscription, before));
+        changes.filters.push(Granted {
+            filter,
+            subscription,
+            before,
+        });
         changes.queues.push(index);
         Ok(1)
     }
 
-    #[expect(clippy::too_many_arguments, reason = "one SUBSCRIBE entry, taken apart")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "one SUBSCRIBE entry, taken apart"
+    )]
     fn install_plain(
         &self,
         state: &mut State,
@@ -346,15 +369,12 @@ impl Connection {
         let subscription = Arc::new(subscription);
         self.broker
             .index(&filter, &self.session, subscription.clone());
-        state
-            .matching
-            .insert(&filter, (), subscription.clone());
+        state.matching.insert(&filter, (), subscription.clone());
         state
             .subscriptions
             .insert(text.clone(), subscription.clone());
         let is_new = before.is_none();
-        let wants_pass =
-            request.retain_handling == 0 || (request.retain_handling == 1 && is_new);
+        let wants_pass = request.retain_handling == 0 || (request.retain_handling == 1 && is_new);
         if wants_pass {
             for index in channels {
                 if self.broker.channel(*index).kind == ChannelKind::Latest {
@@ -363,11 +383,18 @@ impl Connection {
                 }
             }
         }
-        changes.filters.push((text, subscription, before));
+        changes.filters.push(Granted {
+            filter: text,
+            subscription,
+            before,
+        });
     }
 
     /// The session's place in one channel the filter reaches, made where there is none.
-    #[expect(clippy::too_many_arguments, reason = "one SUBSCRIBE entry, taken apart")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "one SUBSCRIBE entry, taken apart"
+    )]
     fn open_reader(
         &self,
         state: &mut State,
@@ -380,11 +407,11 @@ impl Connection {
     ) {
         let channel = self.broker.channel(index);
         let live_only = request.retain_handling == 2;
-        if !state.readers.contains_key(&index) {
+        if let Entry::Vacant(place) = state.readers.entry(index) {
             let Some(reader) = self.broker.new_reader(index, None) else {
                 return;
             };
-            state.readers.insert(index, reader);
+            place.insert(reader);
             channel.add_reader(&self.session);
             changes.readers.push(index);
         }
@@ -430,17 +457,20 @@ impl Connection {
                 && let Err(error) = reader.begin_pass(head, deletions, asked)
             {
                 tracing::warn!(client = self.client_id(), channel = %channel.name, %error, "a subscribe pass was not begun");
-                self.handle.close(Refusal::new(
-                    Reason::QuotaExceeded,
-                    error.to_string(),
-                ));
+                self.handle
+                    .close(Refusal::new(Reason::QuotaExceeded, error.to_string()));
             }
         }
     }
 
     /// Takes back what a SUBSCRIBE changed, as far as nothing has changed it since.
     fn take_back(&self, state: &mut State, changes: &Changes) {
-        for (filter, subscription, before) in &changes.filters {
+        for Granted {
+            filter,
+            subscription,
+            before,
+        } in &changes.filters
+        {
             let current = state.subscriptions.get(filter);
             if !current.is_some_and(|current| Arc::ptr_eq(current, subscription)) {
                 continue;
@@ -505,10 +535,7 @@ impl Connection {
             unread,
         };
         let durable = state.expiry_seconds > 0 && changed;
-        let record = durable.then(|| {
-            self.session
-                .put_record(&state, state.expiry_seconds, None)
-        });
+        let record = durable.then(|| self.session.put_record(&state, state.expiry_seconds, None));
         match record {
             Some(Ok(record)) => {
                 operations.insert(0, record);

@@ -15,7 +15,7 @@ use super::connection::Connection;
 use super::queue::moved_at;
 use super::session::{Session, State};
 use super::time::Now;
-use super::topic::{ChannelIndex};
+use super::topic::ChannelIndex;
 use super::{Broker, Wake, lock};
 
 /// How often sizes are swept, and ages at the most often.
@@ -249,7 +249,7 @@ impl Broker {
         let store_skipped = {
             let mut sweeps = lock(&self.schedule.sweeps);
             *sweeps += 1;
-            *sweeps % STORE_SKIPPED_EVERY == 0
+            sweeps.is_multiple_of(STORE_SKIPPED_EVERY)
         };
         for (index, channel) in self.channels.iter().enumerate() {
             match channel.kind {
@@ -268,9 +268,10 @@ impl Broker {
 
     /// A tenth of the shortest period configured, at least every second of it.
     fn age_interval(&self) -> Duration {
-        let periods = self.channels.iter().flat_map(|channel| {
-            [channel.retention_period, channel.deletion_retention_period]
-        });
+        let periods = self
+            .channels
+            .iter()
+            .flat_map(|channel| [channel.retention_period, channel.deletion_retention_period]);
         let shortest = periods.flatten().min().unwrap_or(SWEEP_INTERVAL);
         (shortest / 10).max(SWEEP_INTERVAL)
     }
@@ -330,7 +331,11 @@ impl Broker {
             return;
         };
         let counters = channel.store.counters(channel.id);
-        let Some(mut excess) = counters.bytes.checked_sub(most).filter(|excess| *excess > 0) else {
+        let Some(mut excess) = counters
+            .bytes
+            .checked_sub(most)
+            .filter(|excess| *excess > 0)
+        else {
             return;
         };
         let mut floor = counters.floor;

@@ -8,9 +8,9 @@ use bytes::Bytes;
 use crate::storage::ChannelKind;
 
 use super::publish::text;
-use super::session::{Session, State};
 use super::session::reader::Reader;
-use super::topic::{ChannelIndex};
+use super::session::{Session, State};
+use super::topic::ChannelIndex;
 use super::{Broker, lock};
 
 /// A record that a commit brought.
@@ -27,7 +27,11 @@ impl Broker {
     /// The answers come first: nothing between a commit and its PUBACK waits on a reader
     /// (invariant 16), and waking one is no more than a mark and a notification.
     pub fn run_completions(&self) -> usize {
-        let ran = self.stores.iter().map(|store| store.run_completions()).sum();
+        let ran = self
+            .stores
+            .iter()
+            .map(|store| store.run_completions())
+            .sum();
         let committed = std::mem::take(&mut *lock(&self.committed));
         for record in &committed {
             self.wake_matching(record.channel, text(&record.topic));
@@ -73,11 +77,7 @@ impl Broker {
         }
     }
 
-    fn wake_sessions(
-        &self,
-        index: ChannelIndex,
-        sessions: impl IntoIterator<Item = Arc<Session>>,
-    ) {
+    fn wake_sessions(&self, index: ChannelIndex, sessions: impl IntoIterator<Item = Arc<Session>>) {
         let channel = self.channel(index);
         let counters = channel.store.counters(channel.id);
         for session in sessions {
@@ -172,10 +172,7 @@ impl Broker {
 
     /// Append channels on which retention has passed the session's position, and how many records
     /// went (invariant 1).
-    pub(crate) fn positions_below_floor(
-        &self,
-        state: &State,
-    ) -> Vec<(ChannelIndex, u64)> {
+    pub(crate) fn positions_below_floor(&self, state: &State) -> Vec<(ChannelIndex, u64)> {
         let below = |(index, reader): (&ChannelIndex, &Reader)| {
             let (id, position) = reader.stored_position()?;
             let floor = self.channel(*index).store.counters(id).floor;

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use super::Broker;
 use super::connection::Connection;
+use super::counters::bump;
+use super::packet::Publish;
 use super::publish::{Answer, Publisher};
 use super::queue::{AnswerOutcome, JobOffer, Verb, Worker, WorkerId};
 use super::reason::{Reason, Refusal};
 use super::session::{Form, Session};
 use super::time::Now;
-use super::topic::{ChannelIndex};
-use super::counters::bump;
-use super::packet::Publish;
+use super::topic::ChannelIndex;
 use crate::storage::{ChannelKind, Message};
 
 /// One connection's place at one queue.
@@ -109,7 +109,11 @@ impl Broker {
         let correlation = publish.properties.correlation_data.as_deref();
         let (Some(verb), Some(correlation), Some(worker)) = (verb, correlation, publisher.worker)
         else {
-            self.ignore_answer(publisher.client_id, queue, "it carries no `ack` or `return`, or no Correlation Data");
+            self.ignore_answer(
+                publisher.client_id,
+                queue,
+                "it carries no `ack` or `return`, or no Correlation Data",
+            );
             return answer(Ok(()));
         };
         let broker = self.clone();

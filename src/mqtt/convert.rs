@@ -100,13 +100,16 @@ fn will(will: codec::Will) -> Will {
 
 /// A SUBSCRIBE.
 pub(super) fn subscribe(subscribe: codec::Subscribe) -> Subscribe {
-    let filters = subscribe.filters.into_iter().map(|wanted| SubscribeRequest {
-        filter: wanted.filter.as_str().to_owned(),
-        qos: wanted.qos.level(),
-        no_local: wanted.no_local,
-        retain_as_published: wanted.retain_as_published,
-        retain_handling: wanted.retain_handling as u8,
-    });
+    let filters = subscribe
+        .filters
+        .into_iter()
+        .map(|wanted| SubscribeRequest {
+            filter: wanted.filter.as_str().to_owned(),
+            qos: wanted.qos.level(),
+            no_local: wanted.no_local,
+            retain_as_published: wanted.retain_as_published,
+            retain_handling: wanted.retain_handling as u8,
+        });
     Subscribe {
         packet_id: subscribe.packet_id,
         identifier: subscribe.subscription_identifier,

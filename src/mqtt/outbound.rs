@@ -118,9 +118,7 @@ impl Dialect {
             session_present: false,
             reason,
             properties: ConnAckProperties {
-                reason_string: self
-                    .problem_information
-                    .then(|| Text::lossy(&refusal.text)),
+                reason_string: self.problem_information.then(|| Text::lossy(&refusal.text)),
                 ..ConnAckProperties::default()
             },
         };
@@ -167,8 +165,7 @@ fn unread_properties(unread: &[Bytes]) -> saguin_mqtt_codec::UserProperties {
 fn write_publish(publish: &OutgoingPublish, protocol: Protocol, out: &mut BytesMut) {
     let size = usize::try_from(publish.encoded_size(protocol)).unwrap_or(usize::MAX);
     out.reserve(size.min(64 * 1024 * 1024));
-    let flags =
-        u8::from(publish.dup) << 3 | (publish.qos & 0b11) << 1 | u8::from(publish.retain);
+    let flags = u8::from(publish.dup) << 3 | (publish.qos & 0b11) << 1 | u8::from(publish.retain);
     out.put_u8(0x30 | flags);
     let identifier = if publish.qos > 0 { 2 } else { 0 };
     let properties = match protocol {

@@ -11,7 +11,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep_until, timeout};
 
-use crate::broker::counters::Refused;
+use crate::broker::counters::{Counters, Refused};
 use crate::broker::reason::{Reason, Refusal};
 use crate::broker::{Broker, Connection, Wake};
 
@@ -159,9 +159,7 @@ impl Server {
         let shared = Arc::new(Shared {
             broker: broker.clone(),
             slots: Arc::new(Semaphore::new(settings.max_connections)),
-            overflow: Arc::new(Semaphore::new(
-                settings.max_connections.min(OVERFLOW_SLOTS),
-            )),
+            overflow: Arc::new(Semaphore::new(settings.max_connections.min(OVERFLOW_SLOTS))),
             settings,
             clock,
             stopping: AtomicBool::new(false),
@@ -186,6 +184,12 @@ impl Server {
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// What the broker has counted since it was opened.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        self.shared.broker.counters()
     }
 
     /// Stops: nothing more is accepted, every client is told 0x8B, their sessions and positions

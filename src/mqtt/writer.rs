@@ -84,11 +84,7 @@ impl Writer {
 
     /// Encodes packets; returns whether all of them could be. What could not ends the connection:
     /// a reply is never left out.
-    fn encode(
-        &self,
-        packets: impl Iterator<Item = Outgoing>,
-        bytes: &mut BytesMut,
-    ) -> bool {
+    fn encode(&self, packets: impl Iterator<Item = Outgoing>, bytes: &mut BytesMut) -> bool {
         for packet in packets {
             if self.dialect.write(packet, bytes).is_err() {
                 tracing::info!(

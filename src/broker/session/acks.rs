@@ -57,18 +57,6 @@ impl AckQueue {
         self.first += 1;
         Some((slot.packet_id, slot.outcome?))
     }
-
-    /// Whether the answer in front is known.
-    pub fn is_ready(&self) -> bool {
-        self.slots
-            .front()
-            .is_some_and(|slot| slot.outcome.is_some())
-    }
-
-    /// Whether nothing is owed.
-    pub fn is_empty(&self) -> bool {
-        self.slots.is_empty()
-    }
 }
 
 #[cfg(test)]
@@ -84,9 +72,8 @@ mod tests {
         assert_eq!(acks.pop(), None);
         assert!(acks.settle(first, Ok(())));
         assert_eq!(acks.pop(), Some((7, Ok(()))));
-        assert!(acks.is_ready());
         assert_eq!(acks.pop(), Some((3, Ok(()))));
-        assert!(acks.is_empty());
+        assert_eq!(acks.pop(), None);
         let third = acks.reserve(9);
         assert!(acks.settle(third, Ok(())));
         assert_eq!(acks.pop(), Some((9, Ok(()))));

@@ -147,11 +147,6 @@ impl InFlight {
         order.sort_unstable();
         self.resend = order.into_iter().map(|(_, id)| id).collect();
     }
-
-    /// How many identifiers are in use.
-    pub fn len(&self) -> usize {
-        self.entries.len()
-    }
 }
 
 #[cfg(test)]
@@ -183,13 +178,15 @@ mod tests {
         assert_eq!(inflight.send(record(4)), 3);
         assert_eq!(offset(inflight.remove(2)), Some(2));
         assert!(inflight.remove(2).is_none());
-        assert_eq!(inflight.len(), 3);
+        assert_eq!(inflight.entries.len(), 3);
     }
 
     #[test]
     fn what_was_under_way_is_sent_again_in_its_order_within_the_new_window() {
-        let mut inflight = InFlight::default();
-        inflight.last_id = u16::MAX - 1;
+        let mut inflight = InFlight {
+            last_id: u16::MAX - 1,
+            ..InFlight::default()
+        };
         let first = inflight.send(record(1));
         let second = inflight.send(record(2));
         assert!(first > second);

@@ -352,11 +352,7 @@ impl Session {
         }
         let mut operations = Vec::new();
         // It was stored before, so it can be written down.
-        operations.extend(self.put_record(
-            state,
-            state.expiry_seconds,
-            state.away_since_unix_ms,
-        ));
+        operations.extend(self.put_record(state, state.expiry_seconds, state.away_since_unix_ms));
         for reader in state.readers.values() {
             if let Some((channel, position)) = reader.stored_position() {
                 operations.push(self.put_position(channel, position));

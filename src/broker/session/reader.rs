@@ -159,9 +159,8 @@ impl Reader {
                 failed,
                 ..
             } => {
-                let next = consumer.next(&mut |record| {
-                    live(index, client, matching, record, &mut names_channel)
-                });
+                let next = consumer
+                    .next(&mut |record| live(index, client, matching, record, &mut names_channel));
                 *reading |= matches!(next, Next::Read(_));
                 // Waiting with nothing under way: there was no more to read.
                 let waits = matches!(next, Next::Wait);

@@ -12,7 +12,9 @@ fn an_append_channel_is_replayed_from_the_floor_or_from_now() {
     client.subscribe("events/#");
     client.subscribe("tail/#");
     for channel in ["events", "tail"] {
-        client.connection.publish(publish(&format!("{channel}/x"), "after"), world.now());
+        client
+            .connection
+            .publish(publish(&format!("{channel}/x"), "after"), world.now());
     }
     world.settle();
     let mut seen: Vec<(String, String)> = client
@@ -21,7 +23,11 @@ fn an_append_channel_is_replayed_from_the_floor_or_from_now() {
         .map(|m| (String::from_utf8(m.topic.to_vec()).unwrap(), payload(m)))
         .collect();
     seen.sort();
-    let expected = [("events/x", "after"), ("events/x", "before"), ("tail/x", "after")];
+    let expected = [
+        ("events/x", "after"),
+        ("events/x", "before"),
+        ("tail/x", "after"),
+    ];
     assert_eq!(seen, expected.map(|(t, p)| (t.to_owned(), p.to_owned())));
 }
 

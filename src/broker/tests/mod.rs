@@ -47,24 +47,13 @@ pub(super) struct World {
     channels: Vec<ChannelSetup>,
 }
 
+#[derive(Default)]
 pub(super) struct Options {
     pub settings: Settings,
     pub retention_period: Option<Duration>,
     pub retention_bytes: Option<u64>,
     pub deletion_retention_period: Option<Duration>,
     pub queue: QueueSettings,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Options {
-            settings: Settings::default(),
-            retention_period: None,
-            retention_bytes: None,
-            deletion_retention_period: None,
-            queue: QueueSettings::default(),
-        }
-    }
 }
 
 fn setup(name: &str, kind: ChannelKind, id: ChannelId, store: &ModelStore) -> ChannelSetup {

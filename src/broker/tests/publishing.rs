@@ -161,13 +161,14 @@ fn the_publishers_own_id_is_kept_and_its_other_labels_are_not() {
         qos: 0,
         ..publish(topic, "x")
     };
-    client
-        .connection
-        .publish(labelled("events/1"), world.now());
+    client.connection.publish(labelled("events/1"), world.now());
     world.settle();
     let messages = client.messages();
     assert_eq!(property(&messages[0], "saguin-id").as_deref(), Some(id));
-    assert_eq!(property(&messages[0], "saguin-offset").as_deref(), Some("1"));
+    assert_eq!(
+        property(&messages[0], "saguin-offset").as_deref(),
+        Some("1")
+    );
     assert_eq!(property(&messages[0], "k").as_deref(), Some("v"));
 
     // Broadcast carries none of them, the publisher's id included.
@@ -220,7 +221,10 @@ fn overlapping_subscriptions_make_one_broadcast_with_every_identifier() {
     let messages = client.messages();
     assert_eq!(messages.len(), 1);
     assert_eq!(messages[0].qos, 1);
-    assert_eq!(messages[0].properties, Bytes::from_static(&[0x0B, 1, 0x0B, 2]));
+    assert_eq!(
+        messages[0].properties,
+        Bytes::from_static(&[0x0B, 1, 0x0B, 2])
+    );
 }
 
 #[test]

@@ -8,7 +8,9 @@ fn a_durable_consumer_goes_on_where_it_was_after_a_crash() {
     let client = world.connect(durable("a"));
     assert_eq!(client.subscribe("events/#"), SubackReason::Granted(1));
     for payload in ["1", "2", "3"] {
-        client.connection.publish(publish("events/x", payload), world.now());
+        client
+            .connection
+            .publish(publish("events/x", payload), world.now());
     }
     world.settle();
     let messages = client.messages();
@@ -30,7 +32,9 @@ fn a_position_stays_at_the_lowest_that_is_not_acknowledged() {
     let client = world.connect(durable("a"));
     client.subscribe("events/#");
     for payload in ["1", "2", "3"] {
-        client.connection.publish(publish("events/x", payload), world.now());
+        client
+            .connection
+            .publish(publish("events/x", payload), world.now());
     }
     world.settle();
     let messages = client.messages();
@@ -48,20 +52,27 @@ fn what_was_under_way_is_sent_again_with_dup_under_its_identifier() {
     let client = world.connect(durable("a"));
     client.subscribe("events/#");
     client.publish("events/x", "1");
-    client.connection.publish(publish("events/x", "2"), world.now());
+    client
+        .connection
+        .publish(publish("events/x", "2"), world.now());
     world.settle();
     let first = client.messages();
     let ids: Vec<u16> = first.iter().map(|message| message.packet_id).collect();
     client.lose();
     let client = world.connect(durable("a"));
-    client.connection.publish(publish("events/x", "3"), world.now());
+    client
+        .connection
+        .publish(publish("events/x", "3"), world.now());
     world.settle();
     let again = client.messages();
     let seen: Vec<_> = again
         .iter()
         .map(|m| (payload(m), m.packet_id, m.dup))
         .collect();
-    assert!(ids.iter().all(|id| seen[..ids.len()].iter().any(|s| s.1 == *id)));
+    assert!(
+        ids.iter()
+            .all(|id| seen[..ids.len()].iter().any(|s| s.1 == *id))
+    );
     assert!(seen[..ids.len()].iter().all(|(_, _, dup)| *dup));
     assert_eq!(seen.last().unwrap().0, "3");
     assert!(!seen.last().unwrap().2);

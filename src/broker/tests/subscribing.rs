@@ -89,12 +89,18 @@ fn a_durable_suback_waits_for_its_record_and_deliveries_wait_for_the_suback() {
         user_properties: UserPairs::default(),
     };
     client.connection.subscribe(&subscribe, world.now());
-    other.connection.publish(publish("live", "live"), world.now());
+    other
+        .connection
+        .publish(publish("live", "live"), world.now());
     assert_eq!(client.take(), []);
     world.settle();
     let out = client.take();
     assert!(matches!(out[0], Outgoing::Suback { .. }), "{out:?}");
-    let mut payloads: Vec<String> = out.into_iter().filter_map(message).map(|m| payload(&m)).collect();
+    let mut payloads: Vec<String> = out
+        .into_iter()
+        .filter_map(message)
+        .map(|m| payload(&m))
+        .collect();
     payloads.sort();
     assert_eq!(payloads, ["live", "old"]);
 }
