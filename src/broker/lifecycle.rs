@@ -244,8 +244,7 @@ impl Broker {
     /// Puts a session on the list of those written again in a second.
     fn write_again(&self, session: Arc<Session>) {
         lock(&self.schedule.rewrites).push(session);
-        let due = self.now().since_start + std::time::Duration::from_secs(1);
-        self.schedule.wake_at(due);
+        self.schedule.wake();
     }
 
     /// Writes again what a session's end could not.

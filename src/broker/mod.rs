@@ -27,10 +27,12 @@ pub mod queue;
 pub mod reason;
 mod session;
 pub mod settings;
+mod shape;
 mod subscribe;
 mod sweep;
 pub mod time;
 pub mod topic;
+mod unsubscribe;
 mod wake;
 mod worker;
 

@@ -62,7 +62,7 @@ impl Broker {
             }
             Destination::Channel(channel) => self.keep(channel, publisher, publish, now, answer),
             Destination::QueueResponse(queue) => {
-                self.take_answer(queue, publisher, &publish, now, answer);
+                self.take_answer(queue, publisher, &publish, answer);
             }
         }
     }

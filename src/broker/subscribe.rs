@@ -1,8 +1,8 @@
-//! SUBSCRIBE and UNSUBSCRIBE.
+//! SUBSCRIBE.
 //!
 //! A subscription is in force before its SUBACK is written, and the SUBACK goes out before anything
 //! the subscription earns. Where the session outlives its connection, the record of it is stored
-//! before either answer (invariant 18).
+//! before it (invariant 18).
 //!
 //! A session that outlives its connection is granted QoS 0 by a filter that can match broadcast
 //! topics: this version keeps no broadcast for a session that is away, and a grant of QoS 1 would
@@ -17,11 +17,9 @@ use crate::storage::{Batch, ChannelKind, Operation};
 use super::connection::{Connection, Flow};
 use super::counters::{Refused, bump};
 use super::fanout::Subscriber;
-use super::packet::{Outgoing, Protocol, SubackReason, Subscribe, SubscribeRequest, Unsubscribe};
-use super::queue::WorkerId;
+use super::packet::{Outgoing, Protocol, SubackReason, Subscribe, SubscribeRequest};
 use super::reason::{Reason, Refusal};
 use super::session::{Form, Session, State, Subscription};
-use super::time::Now;
 use super::topic::{ChannelIndex, SubscribeFilter, TopicFilter, lies_inside};
 use super::{Broker, lock};
 
@@ -52,7 +50,7 @@ struct Changes {
 
 impl Connection {
     /// A SUBSCRIBE.
-    pub fn subscribe(&self, subscribe: &Subscribe, now: Now) -> Flow {
+    pub fn subscribe(&self, subscribe: &Subscribe) -> Flow {
         let mut state = self.session.lock();
         let Some(link) = state.owned_by(self.number) else {
             return Flow::Stop;
@@ -115,7 +113,7 @@ impl Connection {
             reasons,
             text,
         };
-        self.conclude(state, changes, suback, now)
+        self.conclude(state, changes, suback)
     }
 
     /// Stores what changed where it has to be stored, and answers.
@@ -124,7 +122,6 @@ impl Connection {
         mut state: std::sync::MutexGuard<'_, State>,
         mut changes: Changes,
         suback: Outgoing,
-        _now: Now,
     ) -> Flow {
         let durable = state.expiry_seconds > 0 && !changes.filters.is_empty();
         if !durable {
@@ -183,7 +180,7 @@ impl Connection {
         self.join(changes.queues);
     }
 
-    fn answer_subscribe(&self, state: &mut State, suback: Outgoing) {
+    pub(super) fn answer_subscribe(&self, state: &mut State, suback: Outgoing) {
         if let Some(link) = state.owned_by(self.number) {
             link.reply(suback);
         }
@@ -488,102 +485,6 @@ impl Connection {
             }
         }
     }
-
-    /// An UNSUBSCRIBE. The session's place in a channel goes with the last filter that reaches it.
-    pub fn unsubscribe(&self, unsubscribe: &Unsubscribe, _now: Now) -> Flow {
-        let mut state = self.session.lock();
-        if state.owned_by(self.number).is_none() {
-            return Flow::Stop;
-        }
-        if state.claimed {
-            return Flow::Retry;
-        }
-        let mut reasons = Vec::with_capacity(unsubscribe.filters.len());
-        let mut left_queues = Vec::new();
-        let mut changed = false;
-        for filter in &unsubscribe.filters {
-            let removed = self
-                .broker
-                .drop_subscription(&mut state, &self.session, filter);
-            reasons.push(match &removed {
-                Some(_) => Reason::Success,
-                None => Reason::NoSubscriptionExisted,
-            });
-            changed |= removed.is_some();
-            if let Some(Form::Queue(queue)) = removed.map(|removed| removed.form.clone()) {
-                left_queues.push(queue);
-            }
-        }
-        let mut operations = Vec::new();
-        let readers: Vec<ChannelIndex> = state.readers.keys().copied().collect();
-        for index in readers {
-            if Broker::still_reads(&state, index) {
-                continue;
-            }
-            if let Some(reader) = state.readers.remove(&index) {
-                state.dirty_positions.remove(&index);
-                if state.stored_positions.remove(&reader.id()) {
-                    operations.push(self.session.delete_position(reader.id()));
-                }
-            }
-            self.broker.channel(index).remove_reader(&self.session);
-        }
-        let unread = unread_labels(&state, unsubscribe);
-        let unsuback = Outgoing::Unsuback {
-            packet_id: unsubscribe.packet_id,
-            reasons,
-            unread,
-        };
-        let durable = state.expiry_seconds > 0 && changed;
-        let record = durable.then(|| self.session.put_record(&state, state.expiry_seconds, None));
-        match record {
-            Some(Ok(record)) => {
-                operations.insert(0, record);
-                let connection = self.clone();
-                self.broker.session_store.submit(
-                    Batch { operations },
-                    Box::new(move |stored| connection.unsubscribed(unsuback, stored)),
-                );
-            }
-            // Fewer subscriptions than were stored already take no more room.
-            Some(Err(_)) | None => self.answer_subscribe(&mut state, unsuback),
-        }
-        drop(state);
-        for queue in left_queues {
-            if let Some(queue) = &self.broker.channel(queue).queue {
-                queue.remove_worker(WorkerId(self.number));
-            }
-        }
-        Flow::Continue
-    }
-
-    fn unsubscribed(
-        &self,
-        unsuback: Outgoing,
-        stored: Result<crate::storage::Receipt, crate::storage::StoreError>,
-    ) {
-        let mut state = self.session.lock();
-        let unsuback = match (stored, unsuback) {
-            (
-                Err(error),
-                Outgoing::Unsuback {
-                    packet_id,
-                    reasons,
-                    unread,
-                },
-            ) => {
-                bump(&self.broker.counters.session_store_errors);
-                tracing::error!(client = self.client_id(), %error, "the end of a subscription could not be stored");
-                Outgoing::Unsuback {
-                    packet_id,
-                    reasons: vec![Reason::ImplementationSpecific; reasons.len()],
-                    unread,
-                }
-            }
-            (_, unsuback) => unsuback,
-        };
-        self.answer_subscribe(&mut state, unsuback);
-    }
 }
 
 /// Reads the `saguin-` User Properties of a SUBSCRIBE: whether deletions are asked for.
@@ -609,20 +510,6 @@ fn read_labels(subscribe: &Subscribe) -> Result<bool, Refusal> {
         }
     }
     Ok(deletions)
-}
-
-/// The `saguin-` User Properties an UNSUBSCRIBE carried for nothing, named where the client allows.
-fn unread_labels(state: &State, unsubscribe: &Unsubscribe) -> Vec<bytes::Bytes> {
-    let told = state
-        .link
-        .as_ref()
-        .is_some_and(|link| link.problem_information);
-    let labels = unsubscribe
-        .user_properties
-        .iter()
-        .filter(|pair| told && pair.key.starts_with(b"saguin-"))
-        .map(|pair| bytes::Bytes::copy_from_slice(pair.key));
-    labels.collect()
 }
 
 /// The same SUBACK with nothing granted.
@@ -714,7 +601,7 @@ impl Broker {
     }
 
     /// Whether any subscription of the session still reaches a channel.
-    fn still_reads(state: &State, index: ChannelIndex) -> bool {
+    pub(super) fn still_reads(state: &State, index: ChannelIndex) -> bool {
         state
             .subscriptions
             .values()

@@ -37,7 +37,7 @@ const SWEEP_STEPS: usize = 64;
 
 /// What is due when.
 pub(crate) struct Schedule {
-    wake: Wake,
+    timer: Wake,
     pub positions: Mutex<PositionList>,
     /// Sessions whose end could not be stored, written again every second.
     pub rewrites: Mutex<Vec<Arc<Session>>>,
@@ -61,10 +61,10 @@ pub(crate) struct PositionList {
 }
 
 impl Schedule {
-    /// Nothing is due but a first sweep. `wake` is called whenever a deadline comes nearer.
-    pub fn new(wake: Wake) -> Self {
+    /// Nothing is due but a first sweep. `timer` is called whenever a deadline comes nearer.
+    pub fn new(timer: Wake) -> Self {
         Schedule {
-            wake,
+            timer,
             positions: Mutex::default(),
             rewrites: Mutex::default(),
             sessions: Mutex::default(),
@@ -77,8 +77,8 @@ impl Schedule {
     }
 
     /// Something is due at a moment that may be nearer than the one waited for.
-    pub fn wake_at(&self, _at: Duration) {
-        (self.wake)();
+    pub fn wake(&self) {
+        (self.timer)();
     }
 
     /// Something of an away session is due at `at`. A session has one entry here at most, however
@@ -87,7 +87,7 @@ impl Schedule {
         self.session_not_due(session, state);
         state.scheduled = Some(at);
         lock(&self.sessions).insert((at, session.key), session.clone());
-        (self.wake)();
+        (self.timer)();
     }
 
     /// Its client is back, or it has ended.
@@ -100,7 +100,7 @@ impl Schedule {
     /// How a queue asks to be called back.
     pub fn alarm(&self, queue: ChannelIndex) -> super::queue::Alarm {
         let alarms = self.alarms.clone();
-        let wake = self.wake.clone();
+        let wake = self.timer.clone();
         Arc::new(move |at| {
             lock(&alarms)
                 .entry(queue)

@@ -10,7 +10,6 @@ use super::publish::{Answer, Publisher};
 use super::queue::{AnswerOutcome, JobOffer, Verb, Worker, WorkerId};
 use super::reason::{Reason, Refusal};
 use super::session::{Form, Session};
-use super::time::Now;
 use super::topic::ChannelIndex;
 use crate::storage::{ChannelKind, Message};
 
@@ -89,7 +88,6 @@ impl Broker {
         queue: &str,
         publisher: &Publisher<'_>,
         publish: &Publish,
-        _now: Now,
         answer: Answer,
     ) {
         let index = self

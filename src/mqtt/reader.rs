@@ -125,12 +125,11 @@ impl Reader<'_> {
             Packet::PingReq => connection.ping(),
             Packet::Subscribe(subscribe) => {
                 let subscribe = convert::subscribe(subscribe);
-                self.until_taken(|now| connection.subscribe(&subscribe, now))
-                    .await
+                self.until_taken(|_| connection.subscribe(&subscribe)).await
             }
             Packet::Unsubscribe(unsubscribe) => {
                 let unsubscribe = convert::unsubscribe(unsubscribe);
-                self.until_taken(|now| connection.unsubscribe(&unsubscribe, now))
+                self.until_taken(|_| connection.unsubscribe(&unsubscribe))
                     .await
             }
             Packet::Disconnect(disconnect) => {

@@ -110,7 +110,7 @@ fn deletions_are_part_of_a_pass_only_where_they_are_asked_for() {
         filters: vec![request("state/#")],
         user_properties: pairs(&[("saguin-deletions", "1")]),
     };
-    client.connection.subscribe(&subscribe, world.now());
+    client.connection.subscribe(&subscribe);
     assert_eq!(client.payloads(), [""]);
 }
 

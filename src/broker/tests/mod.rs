@@ -318,10 +318,7 @@ impl Client {
             filters: vec![request],
             user_properties: UserPairs::default(),
         };
-        assert_eq!(
-            self.connection.subscribe(&subscribe, self.now()),
-            Flow::Continue
-        );
+        assert_eq!(self.connection.subscribe(&subscribe), Flow::Continue);
         self.settle();
         self.suback()
     }
@@ -343,7 +340,7 @@ impl Client {
             filters: vec![filter.into()],
             user_properties: UserPairs::default(),
         };
-        self.connection.unsubscribe(&unsubscribe, self.now());
+        self.connection.unsubscribe(&unsubscribe);
         self.settle();
         let unsuback = |packet: &Outgoing| match packet {
             Outgoing::Unsuback { reasons, .. } => Some(reasons[0]),

@@ -81,11 +81,11 @@ fn a_subscribe_during_a_claim_waits_for_how_it_comes_out() {
         filters: vec![request("events/#")],
         user_properties: UserPairs::default(),
     };
-    let flow = client.connection.subscribe(&subscribe, world.now());
+    let flow = client.connection.subscribe(&subscribe);
     assert_eq!(flow, Flow::Retry);
     drop(claim);
     world.settle();
-    let flow = client.connection.subscribe(&subscribe, world.now());
+    let flow = client.connection.subscribe(&subscribe);
     assert_eq!(flow, Flow::Continue);
 }
 

@@ -214,7 +214,7 @@ fn overlapping_subscriptions_make_one_broadcast_with_every_identifier() {
             }],
             user_properties: UserPairs::default(),
         };
-        client.connection.subscribe(&subscribe, world.now());
+        client.connection.subscribe(&subscribe);
     }
     client.take();
     client.connection.publish(publish("x/1", "m"), world.now());

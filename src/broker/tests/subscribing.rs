@@ -88,7 +88,7 @@ fn a_durable_suback_waits_for_its_record_and_deliveries_wait_for_the_suback() {
         filters: vec![request("events/#"), request("live")],
         user_properties: UserPairs::default(),
     };
-    client.connection.subscribe(&subscribe, world.now());
+    client.connection.subscribe(&subscribe);
     other
         .connection
         .publish(publish("live", "live"), world.now());
@@ -132,7 +132,7 @@ fn an_unknown_label_refuses_every_filter_of_the_packet() {
             filters: vec![request("a"), request("b")],
             user_properties: pairs(&[(key, "topic_hash(2, 0)")]),
         };
-        client.connection.subscribe(&subscribe, world.now());
+        client.connection.subscribe(&subscribe);
         let out = client.take();
         let refused = SubackReason::Refused(Reason::ImplementationSpecific);
         assert!(
@@ -186,9 +186,6 @@ fn what_is_no_filter_closes_mqtt_311() {
         filters: vec![request("a/#/b")],
         user_properties: UserPairs::default(),
     };
-    assert_eq!(
-        client.connection.subscribe(&subscribe, world.now()),
-        Flow::Stop
-    );
+    assert_eq!(client.connection.subscribe(&subscribe), Flow::Stop);
     assert!(client.connection.is_closing());
 }
