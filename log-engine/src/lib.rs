@@ -10,7 +10,7 @@
 //!
 //! | question | module |
 //! |---|---|
-//! | what bytes are in a segment? | [`format`] |
+//! | what bytes are in a segment? | [`mod@format`] |
 //! | who may touch the disk? | [`storage`] |
 //! | what does the log add up to? | [`state`] |
 //! | which offsets does a batch get? | `plan` |

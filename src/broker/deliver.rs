@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
 
-use crate::storage::{ChannelId, ChannelKind, ReadLimit, Record};
+use crate::storage::{ChannelId, ChannelKind, ReadError, ReadLimit, Record};
 
 use super::connection::{Budget, Connection, Flow, Taken};
 use super::consumer::{ReadRequest, select};
@@ -467,10 +467,12 @@ impl Connection {
                     channel,
                     offset,
                     topic,
-                } => {
-                    let record = self.read_again(channel, offset, topic.as_deref());
-                    self.session.lock().resend_read = Some((packet_id, record));
-                }
+                } => match self.read_again(channel, offset, topic.as_deref()) {
+                    Ok(record) => {
+                        self.session.lock().resend_read = Some((packet_id, record));
+                    }
+                    Err(why) => self.unreadable(channel, offset, &why),
+                },
             }
         }
     }
@@ -502,26 +504,41 @@ impl Connection {
         }
     }
 
-    fn read_again(&self, index: ChannelIndex, offset: u64, topic: Option<&[u8]>) -> Option<Record> {
+    /// The record of a delivery to be sent again; `None` where retention removed it or a newer value
+    /// replaced it.
+    fn read_again(
+        &self,
+        index: ChannelIndex,
+        offset: u64,
+        topic: Option<&[u8]>,
+    ) -> Result<Option<Record>, ReadError> {
         let channel = self.broker.channel(index);
         let record = match topic {
-            Some(topic) => channel.store.current(channel.id, topic),
+            Some(topic) => channel.store.current(channel.id, topic)?,
             None => {
                 let limit = ReadLimit {
                     records: 1,
                     bytes: 1,
                 };
-                let read = channel.store.read_from(channel.id, offset, limit);
-                read.map(|read| read.records.into_iter().next())
+                match channel.store.read_from(channel.id, offset, limit) {
+                    Ok(read) => read.records.into_iter().next(),
+                    Err(ReadError::BelowFloor { .. }) => None,
+                    Err(failed) => return Err(failed),
+                }
             }
         };
-        match record {
-            Ok(record) => record.filter(|record| record.offset == offset),
-            Err(why) => {
-                tracing::warn!(channel = %channel.name, offset, %why, "a delivery could not be sent again");
-                None
-            }
-        }
+        Ok(record.filter(|record| record.offset == offset))
+    }
+
+    /// What has to be sent again cannot be read. To step over it would be to lose it, and nothing
+    /// else may go before it: the connection ends, and the session keeps what it is owed.
+    fn unreadable(&self, index: ChannelIndex, offset: u64, why: &ReadError) {
+        let channel = &self.broker.channel(index).name;
+        tracing::error!(client = self.client_id(), %channel, offset, %why, "a delivery could not be sent again");
+        self.close(Refusal::new(
+            Reason::ImplementationSpecific,
+            format!("a delivery owed from {channel} could not be read; connect again later"),
+        ));
     }
 
     /// A PUBACK. One for an identifier that is not in use is ignored.

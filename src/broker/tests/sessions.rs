@@ -82,6 +82,28 @@ fn what_was_under_way_is_sent_again_with_dup_under_its_identifier() {
 }
 
 #[test]
+fn a_delivery_that_cannot_be_read_to_be_sent_again_is_not_stepped_over() {
+    let world = World::new();
+    let client = world.connect(durable("a"));
+    client.subscribe("events/#");
+    client.publish("events/x", "1");
+    let first = client.messages();
+    client.lose();
+    world.store.set_unreadable(Some("a bad sector"));
+    let client = world.connect(durable("a"));
+    assert_eq!(client.closed(), Some(Reason::ImplementationSpecific));
+    world.store.set_unreadable(None);
+    client.lose();
+    let client = world.connect(durable("a"));
+    let again = client.messages();
+    assert_eq!(again.len(), 1);
+    assert_eq!(
+        (again[0].packet_id, again[0].dup),
+        (first[0].packet_id, true)
+    );
+}
+
+#[test]
 fn a_clean_disconnect_is_closed_only_once_everything_is_stored() {
     let world = World::new();
     let client = world.connect(durable("a"));

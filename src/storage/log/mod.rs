@@ -1,6 +1,6 @@
 //! The `log` provider: the storage contract over the log engine.
 //!
-//! It translates and nothing else: a message becomes a record's bytes ([`message`]), an operation
+//! It translates and nothing else: a message becomes a record's bytes (`message`), an operation
 //! of the contract becomes one of the engine, and an outcome waits in a queue until the broker runs
 //! its completion.
 
