@@ -214,7 +214,7 @@ fn payloads_are_cut_escaped_or_hexadecimal() {
     append(&engine, only, &body("b", &[0xff; 300]));
     append(&engine, only, &body("c", &[b'x'; 300]));
     append_raw(&engine, only, b"\x07 no message".to_vec());
-    drop(engine);
+    close(engine, dir.path());
 
     let answer = inspect("records", dir.path(), &[]);
     assert_eq!(
@@ -299,12 +299,12 @@ fn an_open_log_can_be_read_and_goes_on() {
     append(&engine, channels.log, &body("events/a", b"after"));
     let after = records(dir.path(), "events", &["--from", "31"]);
     assert_eq!(after[0]["message"]["payload"], "after");
-    drop(engine);
+    close(engine, dir.path());
     assert_eq!(
         inspect("summary", dir.path(), &["--json"]).json()["open"],
         false
     );
-    drop(open(dir.path()));
+    close(open(dir.path()), dir.path());
 }
 
 #[test]
@@ -371,7 +371,7 @@ fn a_reader_that_goes_away_ends_it_quietly() {
         // More than a pipe holds, so that writing to it must fail.
         append(&engine, only, &body("a", &[b'x'; 1500]));
     }
-    drop(engine);
+    close(engine, dir.path());
     let mut child = command()
         .args(["records", "--full", "--limit", "300"])
         .arg(dir.path())

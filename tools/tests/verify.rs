@@ -191,7 +191,7 @@ fn a_torn_tail_is_normal_after_a_crash() {
         let kind = ending.as_object_mut().unwrap().remove("kind");
         assert_eq!((kind, &ending), (Some(json!("torn_tail")), &torn));
     }
-    drop(open(dir.path()));
+    close(open(dir.path()), dir.path());
     let verdict = inspect("verify", dir.path(), &["--json"]).json();
     assert_eq!(
         verdict["ending"]["kind"], "clean_stop",

@@ -29,6 +29,14 @@ pub fn open(dir: &Path) -> Engine {
     recover(&fs, dir, &options).unwrap().0
 }
 
+/// Closes a log. A process that another test is just starting holds the lock too, until it has
+/// become the inspector; so the lock is waited for.
+pub fn close(engine: Engine, dir: &Path) {
+    drop(engine);
+    let lock = std::fs::File::open(dir.join("saguin.lock")).unwrap();
+    lock.lock_shared().unwrap();
+}
+
 pub fn body<'a>(topic: &'a str, payload: &'a [u8]) -> Body<'a> {
     Body {
         id: [0xab; 16],
@@ -173,7 +181,7 @@ pub fn filled() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let engine = open(dir.path());
     fill(&engine);
-    drop(engine);
+    close(engine, dir.path());
     assert!(segments(dir.path()).len() >= 3);
     dir
 }
