@@ -81,7 +81,7 @@ pub fn walk(
     write: bool,
     visitor: &mut dyn Visitor,
 ) -> Result<Walk, RecoverError> {
-    let (segments, others) = open_segments(fs, layout, write)?;
+    let (mut segments, others) = open_segments(fs, layout, write)?;
     let mut walker = Walker {
         state: State::default(),
         reports: Vec::new(),
@@ -91,14 +91,28 @@ pub fn walk(
         end: 0,
         ending: Ending::Whole { clean: false },
         unsealed: None,
+        written_elsewhere: !write,
         visitor,
     };
-    for (i, segment) in segments.iter().enumerate() {
-        walker.segment(
-            segment,
-            segments.get(i + 1).map(|s| &**s),
-            i + 2 == segments.len(),
-        )?;
+    let mut i = 0;
+    while let Some(segment) = segments.get(i).cloned() {
+        let next = segments.get(i + 1).map(|s| &**s);
+        let read = walker.segment(&segment, next, i + 2 == segments.len());
+        let sealed = walker.reports.get(i).is_some_and(|report| report.sealed);
+        if !write && next.is_none() && sealed {
+            // An open log may have rolled since its files were listed.
+            let path = layout.segment_path(walker.last_lsn + 1);
+            match open_segment(fs, &path, write) {
+                Ok(rolled) => {
+                    check_header(&rolled, walker.last_lsn + 1, Some(&segment.header))?;
+                    segments.push(Arc::new(rolled));
+                }
+                Err(_) => read?,
+            }
+        } else {
+            read?;
+        }
+        i += 1;
     }
     let Walker {
         state,
@@ -224,6 +238,8 @@ struct Walker<'v> {
     end: u64,
     ending: Ending,
     unsealed: Option<Unsealed>,
+    /// The log is only looked at, and somebody else may be writing to it.
+    written_elsewhere: bool,
     visitor: &'v mut dyn Visitor,
 }
 
@@ -232,6 +248,12 @@ enum SegmentEnd {
     Sealed,
     /// No frame verifies here.
     Stopped(FrameError),
+}
+
+/// Whether a whole frame lies at `at`.
+fn verifies(segment: &Segment, at: u64, limit: u64) -> bool {
+    let mut scanner = Scanner::new(&*segment.file, segment.header.salt, at, limit);
+    matches!(scanner.next(), Ok(Some(_)))
 }
 
 impl Walker<'_> {
@@ -251,18 +273,29 @@ impl Walker<'_> {
         let len = segment.file.len().map_err(io("measure", &segment.path))?;
         let limit = len.min(segment.header.capacity);
         let mut report = SegmentReport::new(segment);
-        let ended = self.frames(segment, limit, &mut report)?;
-        self.end = report.end;
+        let ended = loop {
+            let ended = self.frames(segment, limit, &mut report)?;
+            self.end = report.end;
+            let SegmentEnd::Stopped(error) = ended else {
+                break None;
+            };
+            match self.rest(segment, limit).judge(&error) {
+                Ok(None) => break Some(Ok(None)),
+                // What was read as no frame has become one since, and the log goes on after it.
+                _ if self.written_elsewhere && verifies(segment, self.end, limit) => {}
+                judged => break Some(judged),
+            }
+        };
         self.reports.push(report);
         match (ended, next) {
-            (SegmentEnd::Sealed, Some(_)) => Ok(()),
-            (SegmentEnd::Sealed, None) => {
+            (None, Some(_)) => Ok(()),
+            (None, None) => {
                 let number = segment.header.number + 1;
                 let kind = DamageKind::MissingSegment { number };
                 Err(Damage::new(&segment.path, self.end, kind).into())
             }
-            (SegmentEnd::Stopped(error), next) => {
-                let torn = self.rest(segment, limit).judge(&error)?;
+            (Some(judged), next) => {
+                let torn = judged?;
                 match next {
                     None => {
                         if let Some(torn) = torn {
@@ -317,7 +350,8 @@ impl Walker<'_> {
         report: &mut SegmentReport,
     ) -> Result<SegmentEnd, RecoverError> {
         let start = SEGMENT_HEADER_BYTES as u64;
-        let mut scanner = Scanner::new(&*segment.file, segment.header.salt, start, limit);
+        let from = report.end.max(start);
+        let mut scanner = Scanner::new(&*segment.file, segment.header.salt, from, limit);
         loop {
             report.end = scanner.position();
             let (at, frame) = match scanner.next() {

@@ -1,1 +1,24 @@
-//! Inspection.
+//! What is in a log directory, and whether it is whole. Nothing here writes to a directory, takes
+//! a lock that is kept, or makes a file: an operator runs it on the only copy there is.
+//!
+//! All reading goes through `saguin-recovery`, so this cannot call a log whole that the broker
+//! would refuse to open, nor the other way round.
+//!
+//! | question | module |
+//! |---|---|
+//! | what can be asked, and how does it end? | `cli` |
+//! | what does the directory hold, and has anybody got it open? | `source` |
+//! | where do a channel's live records lie? | `live` |
+//! | the four answers | `summary`, `channels`, `records`, `verify` |
+//! | how is something from the disk shown? | `text` |
+
+mod channels;
+mod cli;
+mod live;
+mod records;
+mod source;
+mod summary;
+mod text;
+mod verify;
+
+pub use cli::{Cli, Code, Command, RecordsArgs, run};
