@@ -24,6 +24,11 @@ pub fn property<'a>(publish: &'a Publish, key: &str) -> &'a str {
     found.unwrap_or_else(|| panic!("no {key} on {publish:?}"))
 }
 
+/// The MQTT 3.1.1 return code a refused CONNECT came with.
+pub fn return_code(reason: ReasonCode) -> u8 {
+    reason.return_code().expect("a return code").code()
+}
+
 /// A CONNECT in the making.
 pub struct Hello(pub Connect);
 

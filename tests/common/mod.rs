@@ -16,7 +16,7 @@ mod client;
 use std::time::Duration;
 
 pub use broker::{Broker, CHANNELS, Setup, check, raise};
-pub use client::{Answer, Client, Hello, hello, hello_v311, property, text};
+pub use client::{Answer, Client, Hello, hello, hello_v311, property, return_code, text};
 
 /// How long a test waits for anything before it fails.
 pub const PATIENCE: Duration = Duration::from_secs(30);
