@@ -106,7 +106,7 @@ fn retain_handling_decides_about_the_pass_alone() {
     let mut publisher = hello("publisher").connect(&broker);
     set(&mut publisher, "state/a", "1");
     let mut subscriber = hello("subscriber").connect(&broker);
-    let mut ask = |subscriber: &mut Client, retain_handling| {
+    let ask = |subscriber: &mut Client, retain_handling| {
         let subscription = Subscription {
             filter: text("state/#"),
             qos: QoS::AtLeastOnce,
