@@ -29,9 +29,11 @@ fn a_second_broker_on_the_directory_is_refused() {
 
 /// The file under `directory` that has `needle` in it, and where.
 fn find(directory: &Path, needle: &[u8]) -> (PathBuf, usize) {
-    for entry in fs::read_dir(directory).expect("the directory") {
-        let path = entry.expect("an entry").path();
-        if !path.is_file() {
+    let mut left = vec![directory.to_owned()];
+    while let Some(path) = left.pop() {
+        if path.is_dir() {
+            let entries = fs::read_dir(&path).expect("the directory");
+            left.extend(entries.map(|entry| entry.expect("an entry").path()));
             continue;
         }
         let bytes = fs::read(&path).expect("the file");
@@ -171,7 +173,7 @@ fn a_full_disk_refuses_and_the_broker_goes_on() {
     let mut listener = hello("listener").connect(&broker);
     listener.follow("talk/#");
     disk.fill();
-    let next = publish_until_refused(&mut publisher, 1, 100_000);
+    let next = publish_until_refused(&mut publisher, 1, 60_000);
     let next = publish_until_refused(&mut publisher, next, 10);
     let mut old = hello_v311("old").connect(&broker);
     old.send_publish(saguin_mqtt_codec::Publish {
