@@ -201,9 +201,7 @@ fn no_ordinary_filter_is_served_a_job() {
     let job = only.take();
     assert!(!job.retain);
     nosy.expect_nothing();
-    for _ in 1..3 {
-        assert_eq!(only.answer(&job, "ack"), R::Success);
-    }
+    assert_eq!(only.answer(&job, "ack"), R::Success);
     assert_eq!(publisher.publish("talk/a", "for all"), R::Success);
     assert_eq!(nosy.take().payload, "for all");
 }
@@ -222,8 +220,9 @@ fn attempts_survive_kills_until_the_job_is_dead_lettered() {
         }
         let job = only.take();
         assert_eq!(property(&job, "saguin-attempt"), attempt);
-        // An answer that is not one is acknowledged after the PUBACK before it took effect.
-        assert_eq!(only.answer(&job, "perhaps"), R::Success);
+        // The log keeps things in the order they came: once this is acknowledged, the attempt that
+        // the PUBACK before it spent is stored.
+        assert_eq!(only.publish("events/a", "after it"), R::Success);
         before = Some(job);
         broker.restart();
     }
