@@ -101,12 +101,19 @@ class Peer:
     def __init__(self, broker, client_id, durable=False, manual_ack=False):
         self.messages = queue.Queue()
         self.granted = queue.Queue()
+        self.ended = queue.Queue()
         self.connacks = queue.Queue()
         self.client = Client(
-            CallbackAPIVersion.VERSION2, client_id, protocol=MQTTv5, manual_ack=manual_ack
+            CallbackAPIVersion.VERSION2,
+            client_id,
+            protocol=MQTTv5,
+            manual_ack=manual_ack,
+            # A broker that is started again listens elsewhere here.
+            reconnect_on_failure=False,
         )
         self.client.on_message = lambda _client, _data, message: self.messages.put(message)
         self.client.on_subscribe = lambda _c, _d, _mid, codes, _p: self.granted.put(codes)
+        self.client.on_unsubscribe = lambda _c, _d, _mid, codes, _p: self.ended.put(codes)
         self.client.on_connect = lambda _c, _d, flags, code, _p: self.connacks.put((flags, code))
         properties = Properties(PacketTypes.CONNECT)
         properties.SessionExpiryInterval = 3600 if durable else 0
@@ -124,6 +131,10 @@ class Peer:
         for code in self.granted.get(timeout=PATIENCE):
             if code.is_failure:
                 sys.exit(f"{topic_filter} is not granted: {code}")
+
+    def unsubscribe(self, topic_filter):
+        self.client.unsubscribe(topic_filter)
+        self.ended.get(timeout=PATIENCE)
 
     def publish(self, topic, payload, properties=None):
         return self.client.publish(topic, payload, qos=1, properties=properties)
@@ -188,7 +199,9 @@ def jobs(broker):
     take_job(worker, "1")
     job = take_job(worker, "2")
 
-    say("The worker returns it; what it has spent survives")
+    say("The worker wants no more, and returns it; what it has spent survives")
+    # A job that is held stays held. Subscribed, it would be offered the job again at once.
+    worker.unsubscribe("$saguin/queue/jobs")
     worker.answer(job, "return")
     broker.crash()
     worker.leave()
