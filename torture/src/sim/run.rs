@@ -327,11 +327,12 @@ impl Run {
     /// Damage to the last frame is told from a torn tail from here on.
     fn settle(&mut self) -> Checked {
         self.note("settle");
+        let failures = self.disk.failures().0;
         let engine = self.engine()?;
         engine.settle();
         // Answered after the witness is written.
         let _ = engine.submit(Batch::default()).wait();
-        self.failed_for_a_reason(self.disk.failures().0)
+        self.failed_for_a_reason(failures)
     }
 
     fn second_opener(&mut self) -> Checked {
