@@ -120,16 +120,20 @@ impl Writer {
     }
 
     /// A write that failed for want of room is taken back: the frame's head is made zero, so that
-    /// whatever else of it reached the file never verifies.
+    /// whatever else of it reached the file never verifies. Durably, before anybody is told that
+    /// there was no room: what was refused must not be there after a power cut.
     fn undo(&mut self, at: u64, error: &io::Error) -> WriteError {
         if !is_no_space(error) {
             return self.failed("write", error);
         }
-        match self
-            .segment
-            .file
+        let file = &self.segment.file;
+        let undone = file
             .write_all_at(&[0u8; FRAME_HEADER_BYTES], at)
-        {
+            .and_then(|()| match breakage::is(Breakage::UndoUnsynced) {
+                true => Ok(()),
+                false => file.sync_data(),
+            });
+        match undone {
             Ok(()) => WriteError::NoSpace,
             Err(again) => self.failed("undo a frame in", &again),
         }

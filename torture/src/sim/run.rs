@@ -741,13 +741,21 @@ impl Run {
         }
         // Readers have seen it: it stays.
         self.in_flight.clear();
-        self.last_lsn = self.last_lsn.max(report.last_lsn);
+        if report.last_lsn < self.last_lsn {
+            return broken(
+                format!("a log that ends at or after frame {}", self.last_lsn),
+                format!("it ends with frame {}", report.last_lsn),
+            );
+        }
+        self.last_lsn = report.last_lsn;
         self.engine = Some(Arc::new(engine));
         Ok(())
     }
 
-    /// Nothing is on its way any more.
-    pub(super) fn forget_in_flight(&mut self) {
+    /// The last frame read as torn, and was reported so: the log ends before it.
+    pub(super) fn ends_at(&mut self, model: Model, last_lsn: u64) {
+        self.model = model;
+        self.last_lsn = last_lsn;
         self.in_flight.clear();
     }
 

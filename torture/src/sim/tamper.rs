@@ -79,8 +79,7 @@ pub(super) fn try_one(run: &mut Run) -> Checked {
                 && torn_there(&report, &tampered)
             {
                 run.note("the last frame, without a witness, reads as torn");
-                run.model = seen;
-                run.forget_in_flight();
+                run.ends_at(seen, report.last_lsn);
             }
             run.opened(engine, &report)
         }
