@@ -752,10 +752,14 @@ impl Run {
         Ok(())
     }
 
-    /// The last frame read as torn, and was reported so: the log ends before it.
-    pub(super) fn ends_at(&mut self, model: Model, last_lsn: u64) {
+    /// What is after this frame read as torn, and was reported so.
+    pub(super) fn log_ends_at(&mut self, last_lsn: u64) {
+        self.last_lsn = self.last_lsn.min(last_lsn);
+    }
+
+    /// This is what the log holds, and nothing is on its way.
+    pub(super) fn holds(&mut self, model: Model) {
         self.model = model;
-        self.last_lsn = last_lsn;
         self.in_flight.clear();
     }
 

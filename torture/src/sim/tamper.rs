@@ -74,12 +74,12 @@ pub(super) fn try_one(run: &mut Run) -> Checked {
             let seen = view(&engine);
             let seen = seen.or_else(|why| broken("everything recovered can be read", why))?;
             // The last frame has no witness yet: then damage to it is a torn tail, and reported.
-            if run.candidate(&seen).is_none()
-                && seen == run.before_last
-                && torn_there(&report, &tampered)
-            {
-                run.note("the last frame, without a witness, reads as torn");
-                run.ends_at(seen, report.last_lsn);
+            if torn_there(&report, &tampered) {
+                run.log_ends_at(report.last_lsn);
+                if run.candidate(&seen).is_none() && seen == run.before_last {
+                    run.note("the last frame, without a witness, reads as torn");
+                    run.holds(seen);
+                }
             }
             run.opened(engine, &report)
         }
