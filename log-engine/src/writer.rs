@@ -254,7 +254,14 @@ pub(crate) fn make_segment(
             WriteError::Failed(at_path(doing, path, error))
         }
     };
-    let fresh = take(capacity).map_err(|e| no_room(&path, "make room for", &e))?;
+    // Nothing has happened yet, so no failure here stops the log: a file that cannot be made, for
+    // want of room, of descriptors or of anything else, is made later or not at all.
+    let fresh = take(capacity).map_err(|error| {
+        if !is_no_space(&error) {
+            tracing::warn!(path = %path.display(), %error, "the next segment cannot be made");
+        }
+        WriteError::NoSpace
+    })?;
     let mut salt = [0u8; 4];
     let failed = |doing: &str, e: io::Error| WriteError::Failed(at_path(doing, &path, &e));
     fs.random(&mut salt)
@@ -320,7 +327,14 @@ pub(crate) fn make_first_segment(
         segment_bytes: segment_bytes.min(FIRST_SEGMENT_BYTES),
         frame_len: 0,
     };
-    let take = |capacity| prepare(fs, layout.scratch_path("first"), capacity);
+    let take = |capacity| {
+        let path = layout.scratch_path("first");
+        // Left by an opening that was cut short; nothing else makes a file of this name.
+        match fs.remove(&path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+            _ => prepare(fs, path, capacity),
+        }
+    };
     make_segment(fs, layout, &identity, state, room, &take)
 }
 
