@@ -36,7 +36,7 @@ pub fn recover(
         path: lock_path.clone(),
     })?;
     let known = read_identity(&**fs, &layout)?.filter(|_| !breakage::is(Breakage::StartEmpty));
-    if known.is_none() {
+    if known.is_none() && !breakage::is(Breakage::SkipParentSync) {
         sync_above(&**fs, layout.root())?;
     }
     let found = match walk(&**fs, &layout, true, &mut ()) {
@@ -224,7 +224,7 @@ fn make_durable(fs: &dyn FileSystem, layout: &Layout, found: &Walk) -> Result<()
     for segment in found.segments.iter().rev().take(2).rev() {
         let path = &segment.path;
         for frame in &found.unproven {
-            if frame.segment == segment.header.number {
+            if frame.segment == segment.header.number && !breakage::is(Breakage::BelievePageCache) {
                 // It was read and verified a moment ago: its length lies within the file.
                 let mut bytes = vec![0u8; frame.len as usize];
                 let read = read_full_at(&*segment.file, &mut bytes, frame.at);

@@ -373,9 +373,11 @@ impl Run {
         if let Some(early) = lock(&early).take() {
             return broken("nothing is shown before it is durable", early);
         }
+        let failed = self.disk.failures().0 > failures || self.disk.ended().is_some();
         let judged = Judged {
-            no_room: self.disk.failures().1 > refusals,
-            failed: self.disk.failures().0 > failures || self.disk.ended().is_some(),
+            // A segment that cannot be made, for whatever reason, is no room and no failure.
+            no_room: failed || self.disk.failures().1 > refusals,
+            failed,
             was_latched,
         };
         self.judge(group, answers, &judged)?;
