@@ -7,6 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use crate::batch::{CommitError, Receipt};
+use crate::breakage::{self, Breakage};
 use crate::engine::Shared;
 use crate::handoff::{Next, Outcome, Pending, TakeLimit};
 use crate::latch::Failure;
@@ -19,14 +20,14 @@ use crate::writer::{WriteError, Writer};
 const FRAME_BATCHES: usize = 256;
 /// Encoded bytes after which a frame takes no further batch.
 const FRAME_BYTES: u64 = 1 << 20;
-/// How long the log is idle before its last frame gets a witness.
-const IDLE: Duration = Duration::from_secs(1);
 
 /// The commit thread's work. It alone changes the published state and the end of the log.
 pub(crate) struct Committer {
     pub(crate) shared: Arc<Shared>,
     pub(crate) writer: Writer,
     pub(crate) planner: Planner,
+    /// See [`Options::idle`](crate::Options::idle).
+    pub(crate) idle: Duration,
     /// Taken from the queue and not yet completed.
     pub(crate) taken: Vec<Pending>,
 }
@@ -57,7 +58,7 @@ impl Committer {
             bytes: FRAME_BYTES,
         };
         loop {
-            match self.shared.handoff.take(&mut self.taken, limit, IDLE) {
+            match self.shared.handoff.take(&mut self.taken, limit, self.idle) {
                 Next::Work => self.commit(),
                 Next::Idle => self.quietly(Writer::witness),
                 Next::End => break,
@@ -81,6 +82,11 @@ impl Committer {
             self.refuse_taken(&failure);
         } else {
             let planned = self.plan();
+            if breakage::is(Breakage::AckBeforeSync) {
+                self.complete(planned, &Ok(self.writer.next_lsn));
+                let _ = self.store();
+                return self.shared.outcomes_ready();
+            }
             let stored = self.store();
             self.complete(planned, &stored);
         }
@@ -105,6 +111,13 @@ impl Committer {
             // Nothing to keep: whatever these batches build on is durable already.
             return Ok(self.writer.durable_lsn);
         }
+        if breakage::is(Breakage::ShowBeforeSync) {
+            let at = Location {
+                segment: self.writer.segment.number(),
+                frame: self.writer.at as u32,
+            };
+            self.publish(at)?;
+        }
         let segments = &self.shared.segments;
         let written = {
             let published = read(&self.shared.published);
@@ -113,6 +126,7 @@ impl Committer {
                 .commit(&mut self.planner.frame, &published.state, &mut rolled)
         };
         match written {
+            Ok((_, lsn)) if breakage::is(Breakage::ShowBeforeSync) => Ok(lsn),
             Ok((at, lsn)) => {
                 self.publish(at)?;
                 Ok(lsn)

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use crate::batch::{Batch, ChannelId, CommitError, Operation};
 use crate::commit::Committer;
@@ -44,6 +45,8 @@ pub struct Options {
     pub tail_cache_bytes: u64,
     /// Prepare the next segment on a thread of its own.
     pub prepare_ahead: bool,
+    /// How long the log is idle before its last frame gets a witness; see [`Engine::settle`].
+    pub idle: Duration,
     /// See [`Wake`].
     pub wake: Option<Wake>,
 }
@@ -54,6 +57,7 @@ impl Default for Options {
             segment_bytes: 64 << 20,
             tail_cache_bytes: 16 << 20,
             prepare_ahead: true,
+            idle: Duration::from_secs(1),
             wake: None,
         }
     }
@@ -65,6 +69,7 @@ impl std::fmt::Debug for Options {
             .field("segment_bytes", &self.segment_bytes)
             .field("tail_cache_bytes", &self.tail_cache_bytes)
             .field("prepare_ahead", &self.prepare_ahead)
+            .field("idle", &self.idle)
             .finish_non_exhaustive()
     }
 }
@@ -137,11 +142,12 @@ impl Engine {
             fs,
             layout,
             lock,
-            state,
+            mut state,
             segments,
             end,
             last_lsn,
         } = recovered;
+        state.damage_on_purpose();
         let Some(segment) = segments.last().cloned() else {
             return Err(std::io::Error::other("a log has at least one segment"));
         };
@@ -178,6 +184,7 @@ impl Engine {
             shared: shared.clone(),
             writer,
             planner,
+            idle: options.idle,
             taken: Vec::new(),
         };
         let thread = std::thread::Builder::new()
@@ -218,6 +225,13 @@ impl Engine {
             pending.completion.complete(Err(refusal));
             self.shared.outcomes_ready();
         }
+    }
+
+    /// Witnesses the last frame now, as [`Options::idle`] would later: before the next batch is
+    /// committed, an empty frame is written that vouches for what is durable, so that damage to
+    /// the last acknowledged frame is told from a torn tail.
+    pub fn settle(&self) {
+        self.shared.handoff.settle();
     }
 
     /// The id of the channel with a name, making it known if it is new; durable on return.

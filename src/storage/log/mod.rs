@@ -138,6 +138,7 @@ impl LogStore {
             tail_cache_bytes: options.tail_cache_bytes,
             prepare_ahead: true,
             wake: Some(options.wake.clone()),
+            ..engine::Options::default()
         };
         let opened = recover(fs, &options.dir, &engine_options);
         let (engine, report) = opened.map_err(OpenError::Recover)?;
