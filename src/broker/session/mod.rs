@@ -390,11 +390,29 @@ impl State {
         }
     }
 
-    /// How many more QoS 1 publishes the client takes, offers already promised counted.
+    /// How many more QoS 1 publishes the client takes of what is not promised a place yet: channel
+    /// records, broadcast, and offers still to be promised one.
+    ///
+    /// What waits to be sent again and what is promised have their places, so that all of it
+    /// together never passes Receive Maximum (MQTT-3.3.4-9).
     pub fn window(&self) -> usize {
+        self.offer_window()
+            .saturating_sub(self.offers.len() + self.reserved)
+    }
+
+    /// How many offers may go out, each on the place it was promised.
+    pub fn offer_window(&self) -> usize {
+        self.link
+            .as_ref()
+            .map_or(0, |link| self.inflight.room(link.receive_maximum))
+    }
+
+    /// How many deliveries of an earlier connection may be sent again now. Offers were promised
+    /// places only where these had theirs, so neither waits for the other.
+    pub fn resend_window(&self) -> usize {
         self.link.as_ref().map_or(0, |link| {
             self.inflight
-                .window(link.receive_maximum)
+                .resend_room(link.receive_maximum)
                 .saturating_sub(self.offers.len() + self.reserved)
         })
     }
