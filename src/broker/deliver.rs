@@ -217,6 +217,11 @@ impl Connection {
             && state.offer_window() > 0
             && let Some((queue, offer)) = state.offers.pop_front()
         {
+            if !self.broker.works_on(state, queue) {
+                // Unsubscribed meanwhile: no more is begun for it.
+                turn.unsent.push((queue, offer));
+                continue;
+            }
             let identifiers = state
                 .subscriptions
                 .values()

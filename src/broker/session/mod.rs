@@ -378,6 +378,11 @@ impl State {
         self.will_due = None;
     }
 
+    /// Whether a filter is subscribed to.
+    pub fn subscribes(&self, filter: &str) -> bool {
+        self.subscriptions.contains_key(filter)
+    }
+
     pub fn wake_writer(&self) {
         if let Some(link) = &self.link {
             link.handle.wake_writer();
