@@ -51,7 +51,10 @@ async fn serve(config: &Config, log_format: LogFormat) -> Result<(), Box<dyn Err
     // Caught from the first moment: a stop asked for during a long start is not lost.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    // Unanswered, each of these would end the process.
     let mut hang_up = signal(SignalKind::hangup())?;
+    let mut user_1 = signal(SignalKind::user_defined1())?;
+    let mut user_2 = signal(SignalKind::user_defined2())?;
 
     let clock = MonotonicClock::start();
     let (store_wake, timer) = (StoreWake::default(), StoreWake::default());
@@ -80,9 +83,9 @@ async fn serve(config: &Config, log_format: LogFormat) -> Result<(), Box<dyn Err
         tokio::select! {
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
-            _ = hang_up.recv() => {
-                tracing::info!("SIGHUP does nothing; SIGTERM stops the broker");
-            }
+            _ = hang_up.recv() => does_nothing("SIGHUP"),
+            _ = user_1.recv() => does_nothing("SIGUSR1"),
+            _ = user_2.recv() => does_nothing("SIGUSR2"),
         }
     }
     tracing::info!("stopping; a second signal aborts");
@@ -94,6 +97,12 @@ async fn serve(config: &Config, log_format: LogFormat) -> Result<(), Box<dyn Err
         }
     }
     Ok(())
+}
+
+fn does_nothing(signal: &str) {
+    tracing::info!(
+        "{signal} does nothing: this version reads nothing again; SIGTERM stops the broker"
+    );
 }
 
 /// The line that says the broker is ready, whatever the log level: whoever started it waits for it.
