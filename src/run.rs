@@ -15,6 +15,7 @@ use crate::broker::topic::{RouteSource, dead_letter_channel_name};
 use crate::broker::{Broker, BrokerSetup, ChannelSetup, QueueParts, Start, Wake};
 use crate::cli::LogFormat;
 use crate::config::{self, ChannelSettings, Config, ProtocolVersion};
+use crate::descriptors::bound_connections;
 use crate::mqtt::{MonotonicClock, Server, ServerSettings, StoreWake};
 use crate::storage::log::{ChannelSpec, LogOptions, LogStore};
 use crate::storage::{ChannelId, ChannelKind, Store};
@@ -56,6 +57,7 @@ async fn serve(config: &Config, log_format: LogFormat) -> Result<(), Box<dyn Err
     let mut user_1 = signal(SignalKind::user_defined1())?;
     let mut user_2 = signal(SignalKind::user_defined2())?;
 
+    let max_connections = bound_connections(config.broker.limits.max_connections);
     let clock = MonotonicClock::start();
     let (store_wake, timer) = (StoreWake::default(), StoreWake::default());
     let providers = open_providers(config, &store_wake.callback())?;
@@ -69,7 +71,7 @@ async fn serve(config: &Config, log_format: LogFormat) -> Result<(), Box<dyn Err
         .collect();
     let server = Server::start(
         broker,
-        server_settings(config),
+        server_settings(config, max_connections),
         clock,
         &addresses,
         store_wake,
@@ -125,10 +127,10 @@ async fn second(terminate: &mut Signal, interrupt: &mut Signal) {
     }
 }
 
-fn server_settings(config: &Config) -> ServerSettings {
+fn server_settings(config: &Config, max_connections: usize) -> ServerSettings {
     let limits = &config.broker.limits;
     ServerSettings {
-        max_connections: limits.max_connections,
+        max_connections,
         connect_timeout: limits.connect_timeout,
         write_timeout: limits.write_timeout,
         max_connect_size: size(limits.max_connect_size),

@@ -248,12 +248,19 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 async fn accept(shared: Arc<Shared>, listener: TcpListener) {
+    let mut refused = false;
     loop {
         match listener.accept().await {
-            Ok((socket, _)) => admit(&shared, socket),
+            Ok((socket, _)) => {
+                refused = false;
+                admit(&shared, socket);
+            }
             Err(error) => {
-                // Out of descriptors, most likely: those who are connected are served on.
-                tracing::warn!(%error, "a connection could not be accepted");
+                // Out of descriptors, most likely: those who are connected are served on. Said
+                // once for as long as it lasts.
+                if !std::mem::replace(&mut refused, true) {
+                    tracing::warn!(%error, "a connection could not be accepted");
+                }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
