@@ -190,8 +190,18 @@ fn open_providers(
             wake: wake.clone(),
         };
         let opened = LogStore::open(&options, &specs);
-        let (store, ids, _) =
+        let (store, ids, report) =
             opened.map_err(|error| format!("the storage provider `{}`: {error}", provider.name))?;
+        for kept in &report.channels {
+            if !specs.iter().any(|spec| spec.name == kept.name) {
+                tracing::warn!(
+                    provider = %provider.name,
+                    channel = %kept.name,
+                    records = kept.count,
+                    "the store holds a channel that the configuration does not name: what is published to its topics is broadcast now, and its records stay where they are; name it again to go on with it"
+                );
+            }
+        }
         let names = specs.into_iter().map(|spec| spec.name);
         providers.insert(
             provider.name.clone(),
