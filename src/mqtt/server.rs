@@ -52,7 +52,7 @@ pub struct ServerSettings {
     pub max_connect_size: usize,
     /// Any later packet, bytes, fixed header included.
     pub max_message_size: usize,
-    /// A topic that gets an alias, bytes.
+    /// A topic, bytes: what an alias holds of one.
     pub max_topic_length: usize,
 }
 
