@@ -71,6 +71,8 @@ pub(crate) struct State {
     /// The connection that owns it; `None` while away.
     pub link: Option<Link>,
     pub subscriptions: BTreeMap<Arc<str>, Arc<Subscription>>,
+    /// What they cost in memory, by [`Subscription::cost`].
+    pub subscription_bytes: usize,
     /// The plain ones of them again, to be asked which match a topic.
     pub matching: SubscriptionTrie<(), Arc<Subscription>>,
     pub readers: BTreeMap<ChannelIndex, Reader>,
@@ -100,6 +102,10 @@ pub(crate) struct State {
     pub position_listed: bool,
 }
 
+/// What the subscriptions of one client may cost in memory, bytes (invariant 13). Ten thousand
+/// filters of eight levels fit.
+pub(crate) const MAX_SUBSCRIPTION_BYTES: usize = 48 * 1024 * 1024;
+
 /// A subscription as granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Subscription {
@@ -123,6 +129,27 @@ pub(crate) enum Form {
     Plain(TopicFilter),
     /// `$saguin/queue/<queue>`.
     Queue(ChannelIndex),
+}
+
+impl Subscription {
+    /// What a subscription to `filter` that reaches so many channels costs in memory at most, bytes:
+    /// in the session's tree, in the broker's, and by name. Levels it shares with another count as
+    /// if it did not.
+    pub fn cost(filter: &str, reaches: usize) -> usize {
+        type Own = SubscriptionTrie<(), Arc<Subscription>>;
+        type All = SubscriptionTrie<u64, super::fanout::Subscriber>;
+        let levels = filter.split('/').count();
+        let places = reaches * (size_of::<ChannelIndex>() + 2 * size_of::<(ChannelIndex, u64)>());
+        let entry = 2 * size_of::<(Arc<str>, Arc<Subscription>)>() + 32;
+        // Its text: the name of the subscription, its form, and the levels of two trees.
+        levels * (Own::LEVEL_BYTES + All::LEVEL_BYTES)
+            + Own::VALUE_BYTES
+            + All::VALUE_BYTES
+            + 4 * filter.len()
+            + size_of::<Subscription>()
+            + places
+            + entry
+    }
 }
 
 /// The connection that owns a session.
@@ -217,6 +244,7 @@ impl Session {
                 scheduled: None,
                 link: None,
                 subscriptions: BTreeMap::new(),
+                subscription_bytes: 0,
                 matching: SubscriptionTrie::new(),
                 readers: BTreeMap::new(),
                 last_reader: ChannelIndex(0),
@@ -376,6 +404,20 @@ impl State {
         self.expires_at = None;
         self.will = will;
         self.will_due = None;
+    }
+
+    /// Puts a subscription beneath its filter.
+    pub fn put_subscription(&mut self, filter: Arc<str>, subscription: Arc<Subscription>) {
+        self.take_subscription(&filter);
+        self.subscription_bytes += Subscription::cost(&filter, subscription.reaches.len());
+        self.subscriptions.insert(filter, subscription);
+    }
+
+    /// Takes a subscription out.
+    pub fn take_subscription(&mut self, filter: &str) -> Option<Arc<Subscription>> {
+        let taken = self.subscriptions.remove(filter)?;
+        self.subscription_bytes -= Subscription::cost(filter, taken.reaches.len());
+        Some(taken)
     }
 
     /// Whether a filter is subscribed to.

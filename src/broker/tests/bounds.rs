@@ -200,3 +200,33 @@ fn a_delivery_that_is_void_makes_room_for_a_job() {
     }
     assert!(seen.contains(&"job".to_owned()), "{seen:?}");
 }
+
+#[test]
+fn what_subscriptions_cost_in_memory_is_bounded_and_given_back() {
+    let world = World::new();
+    let client = world.connect(connect("a"));
+    let deep = |number: u32| format!("{number}{}", "/x".repeat(199));
+    let refused = SubackReason::Refused(Reason::QuotaExceeded);
+    let granted = (0..10_000)
+        .take_while(|number| client.subscribe(&deep(*number)) != refused)
+        .count();
+    assert!((100..1000).contains(&granted), "{granted}");
+    // One that is there already takes nothing more, and one that goes gives its place back.
+    assert_eq!(client.subscribe(&deep(0)), SubackReason::Granted(1));
+    assert_eq!(client.unsubscribe(&deep(0)), Reason::Success);
+    assert_eq!(client.subscribe(&deep(99_999)), SubackReason::Granted(1));
+    assert_eq!(client.subscribe(&deep(0)), refused);
+    // Another client's are its own.
+    let other = world.connect(connect("b"));
+    assert_eq!(other.subscribe(&deep(0)), SubackReason::Granted(1));
+}
+
+#[test]
+fn ten_thousand_filters_of_eight_levels_have_their_place() {
+    let filter = "site/building/floor/room/rack/device/sensor/0000";
+    let cost = crate::broker::session::Subscription::cost(filter, 1);
+    assert!(
+        10_000 * cost <= crate::broker::session::MAX_SUBSCRIPTION_BYTES,
+        "{cost}"
+    );
+}

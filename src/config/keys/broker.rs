@@ -296,7 +296,7 @@ pub(in crate::config) static LIMITS: Section = Section {
             "max_subscriptions",
             count(1, 1_000_000),
             Is("10000"),
-            "The most subscriptions of one client. More: 0x97, as where they would take more than 32 MiB of memory.",
+            "The most subscriptions of one client. More: 0x97, as where they would take more than 48 MiB of memory.",
         ),
         key(
             "max_session_expiry",
