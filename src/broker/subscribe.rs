@@ -56,7 +56,7 @@ impl Connection {
             return Flow::Stop;
         };
         let protocol = link.protocol;
-        if state.claimed {
+        if state.claimed || !state.leaving.is_empty() {
             return Flow::Retry;
         }
         if subscribe.filters.is_empty() {
@@ -616,8 +616,9 @@ impl Broker {
     pub(super) fn still_reads(state: &State, index: ChannelIndex) -> bool {
         state
             .subscriptions
-            .values()
-            .any(|subscription| subscription.reaches.contains(&index))
+            .iter()
+            .filter(|(filter, _)| !state.leaving.contains(*filter))
+            .any(|(_, subscription)| subscription.reaches.contains(&index))
     }
 
     /// Takes everything of an ended session out of the indexes.

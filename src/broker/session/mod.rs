@@ -71,6 +71,9 @@ pub(crate) struct State {
     /// The connection that owns it; `None` while away.
     pub link: Option<Link>,
     pub subscriptions: BTreeMap<Arc<str>, Arc<Subscription>>,
+    /// Those an UNSUBSCRIBE ends once the store has it. They are in force until then, and no record
+    /// written meanwhile names them.
+    pub leaving: BTreeSet<Arc<str>>,
     /// What they cost in memory, by [`Subscription::cost`].
     pub subscription_bytes: usize,
     /// The plain ones of them again, to be asked which match a topic.
@@ -244,6 +247,7 @@ impl Session {
                 scheduled: None,
                 link: None,
                 subscriptions: BTreeMap::new(),
+                leaving: BTreeSet::new(),
                 subscription_bytes: 0,
                 matching: SubscriptionTrie::new(),
                 readers: BTreeMap::new(),
@@ -283,6 +287,7 @@ impl Session {
         let subscriptions = state
             .subscriptions
             .iter()
+            .filter(|(filter, _)| !state.leaving.contains(*filter))
             .map(|(filter, subscription)| SubscriptionRecord {
                 filter: filter.to_string(),
                 qos: subscription.qos,
@@ -420,9 +425,9 @@ impl State {
         Some(taken)
     }
 
-    /// Whether a filter is subscribed to.
+    /// Whether a filter is subscribed to, and not about to be no more.
     pub fn subscribes(&self, filter: &str) -> bool {
-        self.subscriptions.contains_key(filter)
+        self.subscriptions.contains_key(filter) && !self.leaving.contains(filter)
     }
 
     pub fn wake_writer(&self) {
