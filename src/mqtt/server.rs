@@ -205,7 +205,7 @@ impl Server {
     }
 
     /// Stops: nothing more is accepted, every client is told 0x8B, their sessions and positions
-    /// are stored. Takes at most [`STOP_PATIENCE`] and then [`STORE_PATIENCE`].
+    /// are stored. Takes at most a few seconds, whatever a client or a store does.
     pub async fn stop(self) {
         for listener in &self.listeners {
             listener.abort();

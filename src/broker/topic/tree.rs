@@ -30,6 +30,10 @@ struct Node<V> {
 
 /// The children with a name. Most nodes of a deep filter have one, which costs no map.
 #[derive(Debug, Default)]
+#[expect(
+    clippy::box_collection,
+    reason = "a map in place would make every node twice as large"
+)]
 enum Names {
     #[default]
     None,
