@@ -46,7 +46,11 @@ pub(super) fn try_one(run: &mut Run) -> Checked {
         Err(RecoverError::Damage(damage)) => {
             run.counts.damage_named += 1;
             // Not the sums it names: headers say when they were written, which is not the run's.
-            run.note(&format!("named: {} at {}", damage.path.display(), damage.at));
+            run.note(&format!(
+                "named: {} at {}",
+                damage.path.display(),
+                damage.at
+            ));
             let after = run.disk.files();
             for (path, bytes) in &files {
                 if after.get(path) != Some(bytes) {
