@@ -112,7 +112,7 @@ const ALL: ReadLimit = ReadLimit {
 
 #[test]
 fn a_ticket_completes_only_once_its_record_is_there_to_be_read() {
-    model(2, |files| {
+    model(3, |files| {
         let (engine, _, commits) = start(files);
         let publishers: Vec<_> = (0..2)
             .map(|_| {
@@ -187,7 +187,7 @@ fn nobody_is_left_waiting_at_close_and_what_was_kept_is_shown() {
 
 #[test]
 fn a_failed_sync_answers_everybody_and_shows_nothing() {
-    model(2, |files| {
+    model(3, |files| {
         let (engine, files, commits) = start(files);
         files.fail_syncs(Some(std::io::ErrorKind::Other));
         let other = {
