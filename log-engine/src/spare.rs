@@ -107,6 +107,8 @@ impl Spares {
     /// A file of at least `capacity` bytes: the prepared one, or one made now.
     pub(crate) fn take(&self, capacity: u64) -> io::Result<Fresh> {
         let ready = lock(&self.shared.0).ready.take();
+        // Its place is free for one that is wanted already.
+        self.shared.1.notify_all();
         match ready {
             Some(fresh) if fresh.capacity >= capacity => Ok(fresh),
             Some(small) => {

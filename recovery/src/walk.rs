@@ -292,7 +292,13 @@ impl Walker<'_> {
             return Err(Damage::new(&segment.path, 0, kind).into());
         }
         let len = segment.file.len().map_err(io("measure", &segment.path))?;
-        let limit = len.min(segment.header.capacity);
+        // A segment has its whole length before it has its name.
+        let limit = segment.header.capacity;
+        if len < limit {
+            let (expected, found) = (limit, len);
+            let kind = DamageKind::Truncated { expected, found };
+            return Err(Damage::new(&segment.path, found, kind).into());
+        }
         let mut report = SegmentReport::new(segment);
         let ended = loop {
             let ended = self.frames(segment, limit, &mut report)?;
