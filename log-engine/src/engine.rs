@@ -138,6 +138,34 @@ impl Engine {
     /// # Errors
     /// Where a thread cannot be started, or there is no segment to go on in.
     pub fn resume(recovered: Recovered, options: &Options) -> std::io::Result<Engine> {
+        let (mut engine, committer) = Engine::unstarted(recovered, options)?;
+        let thread = std::thread::Builder::new()
+            .name("saguin-commit".into())
+            .spawn(move || committer.run())?;
+        engine.thread = Some(thread);
+        Ok(engine)
+    }
+
+    /// The engine and the work of its commit thread, for a model that runs it on threads of its own.
+    ///
+    /// # Errors
+    /// As [`resume`](Self::resume).
+    #[cfg(loom)]
+    pub fn for_model(
+        recovered: Recovered,
+        options: &Options,
+    ) -> std::io::Result<(Engine, impl FnOnce() + Send + 'static)> {
+        let (engine, committer) = Engine::unstarted(recovered, options)?;
+        Ok((engine, move || committer.run()))
+    }
+
+    /// Takes nothing more and ends once what waits is committed: what dropping does.
+    #[cfg(loom)]
+    pub fn close(&self) {
+        self.shared.handoff.close();
+    }
+
+    fn unstarted(recovered: Recovered, options: &Options) -> std::io::Result<(Engine, Committer)> {
         let Recovered {
             fs,
             layout,
@@ -187,14 +215,12 @@ impl Engine {
             idle: options.idle,
             taken: Vec::new(),
         };
-        let thread = std::thread::Builder::new()
-            .name("saguin-commit".into())
-            .spawn(move || committer.run())?;
-        Ok(Engine {
+        let engine = Engine {
             shared,
-            thread: Some(thread),
+            thread: None,
             _lock: lock,
-        })
+        };
+        Ok((engine, committer))
     }
 
     /// Submits a batch; it is kept when its ticket says so. Batches are kept in the order they are

@@ -1,7 +1,14 @@
-//! The primitives the commit hand-off is built on, in one place.
+//! The primitives the commit hand-off is built on, in one place, so that `tests/loom.rs` can run it
+//! in every order there is.
 
-pub(crate) use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
-pub(crate) use std::sync::{RwLockReadGuard, RwLockWriteGuard};
+pub(crate) use std::sync::{Arc, PoisonError};
+
+#[cfg(loom)]
+pub(crate) use loom::sync::{
+    Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard,
+};
+#[cfg(not(loom))]
+pub(crate) use std::sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Locks. A panic elsewhere does not make the data unusable: what a panic of the commit thread
 /// leaves behind is refused by the latch, not by whoever comes next.

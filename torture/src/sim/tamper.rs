@@ -115,7 +115,7 @@ fn choose(run: &mut Run, whole: &Files) -> Option<(Tampered, Files)> {
     let rng = &mut run.rng;
     let segment = path.extension().is_some_and(|e| e == "seg");
     let bytes = files.get_mut(&path)?;
-    let tampered = match rng.below(10) {
+    let tampered = match rng.below(11) {
         0 => {
             files.remove(&path);
             Tampered {
@@ -132,6 +132,16 @@ fn choose(run: &mut Run, whole: &Files) -> Option<(Tampered, Files)> {
                 return None;
             }
             *bytes = swapped;
+            Tampered {
+                path,
+                at: None,
+                what,
+            }
+        }
+        10 => {
+            let len = rng.index(bytes.len().max(1));
+            let what = format!("cut to {len} of {} bytes:", bytes.len());
+            bytes.truncate(len);
             Tampered {
                 path,
                 at: None,
