@@ -176,6 +176,9 @@ fn repair(fs: &dyn FileSystem, found: &Walk) -> Result<(), RecoverError> {
     last.file
         .sync_data()
         .map_err(io_error("sync", &last.path))?;
+    for path in &found.dead {
+        fs.remove(path).map_err(io_error("remove", path))?;
+    }
     for path in &found.others {
         if path.extension().is_some_and(|e| e == "tmp") {
             fs.remove(path).map_err(io_error("remove", path))?;
