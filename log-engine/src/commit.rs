@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use crate::batch::{CommitError, Receipt};
+use crate::breakage::{self, Breakage};
 use crate::engine::Shared;
 use crate::handoff::{Next, Outcome, Pending, TakeLimit};
 use crate::latch::Failure;
@@ -20,14 +21,14 @@ use crate::writer::{WriteError, Writer};
 const FRAME_BATCHES: usize = 256;
 /// Encoded bytes after which a frame takes no further batch.
 const FRAME_BYTES: u64 = 1 << 20;
-/// How long the log is idle before its last frame gets a witness.
-const IDLE: Duration = Duration::from_secs(1);
 
 /// The commit thread's work. It alone changes the published state and the end of the log.
 pub(crate) struct Committer {
     pub(crate) shared: Arc<Shared>,
     pub(crate) writer: Writer,
     pub(crate) planner: Planner,
+    /// See [`Options::idle`](crate::Options::idle).
+    pub(crate) idle: Duration,
     /// Taken from the queue and not yet completed.
     pub(crate) taken: Vec<Pending>,
 }
@@ -58,7 +59,7 @@ impl Committer {
             bytes: FRAME_BYTES,
         };
         loop {
-            match self.shared.handoff.take(&mut self.taken, limit, IDLE) {
+            match self.shared.handoff.take(&mut self.taken, limit, self.idle) {
                 Next::Work => self.commit(),
                 Next::Idle => self.quietly(Writer::witness),
                 Next::End => break,
@@ -82,6 +83,11 @@ impl Committer {
             self.refuse_taken(&failure);
         } else {
             let planned = self.plan();
+            if breakage::is(Breakage::AckBeforeSync) {
+                self.complete(planned, &Ok(self.writer.next_lsn));
+                let _ = self.store();
+                return self.shared.outcomes_ready();
+            }
             let stored = self.store();
             if stored.is_ok() {
                 let others = self.taken.iter().filter(|p| !p.batch.is_tidying());

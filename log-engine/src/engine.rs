@@ -49,6 +49,8 @@ pub struct Options {
     pub prepare_ahead: bool,
     /// Give disk space back on a thread of its own; where not, [`Engine::tidy`] does it.
     pub tidy_in_background: bool,
+    /// How long the log is idle before its last frame gets a witness; see [`Engine::settle`].
+    pub idle: Duration,
     /// See [`Wake`].
     pub wake: Option<Wake>,
 }
@@ -60,6 +62,7 @@ impl Default for Options {
             tail_cache_bytes: 16 << 20,
             prepare_ahead: true,
             tidy_in_background: true,
+            idle: Duration::from_secs(1),
             wake: None,
         }
     }
@@ -72,6 +75,7 @@ impl std::fmt::Debug for Options {
             .field("tail_cache_bytes", &self.tail_cache_bytes)
             .field("prepare_ahead", &self.prepare_ahead)
             .field("tidy_in_background", &self.tidy_in_background)
+            .field("idle", &self.idle)
             .finish_non_exhaustive()
     }
 }
@@ -235,11 +239,12 @@ impl Engine {
             fs,
             layout,
             lock,
-            state,
+            mut state,
             segments,
             end,
             last_lsn,
         } = recovered;
+        state.damage_on_purpose();
         let Some(segment) = segments.last().cloned() else {
             return Err(std::io::Error::other("a log has at least one segment"));
         };
@@ -282,6 +287,7 @@ impl Engine {
             shared: shared.clone(),
             writer,
             planner,
+            idle: options.idle,
             taken: Vec::new(),
         };
         let thread = std::thread::Builder::new()
@@ -320,6 +326,13 @@ impl Engine {
 
     fn push(&self, batch: Batch, completion: Completion) {
         self.shared.push(batch, completion);
+    }
+
+    /// Witnesses the last frame now, as [`Options::idle`] would later: before the next batch is
+    /// committed, an empty frame is written that vouches for what is durable, so that damage to
+    /// the last acknowledged frame is told from a torn tail.
+    pub fn settle(&self) {
+        self.shared.handoff.settle();
     }
 
     /// The id of the channel with a name, making it known if it is new; durable on return.

@@ -62,6 +62,8 @@ struct Queue {
     waiting: VecDeque<Pending>,
     bytes: u64,
     closing: bool,
+    /// The next take answers idle, whatever waits.
+    settle: bool,
     /// Set once the commit thread has gone, however it went.
     ended: Option<Failure>,
 }
@@ -111,7 +113,13 @@ impl Handoff {
     /// Takes what waits, in order, into `into`; waits up to `idle` for the first.
     pub(crate) fn take(&self, into: &mut Vec<Pending>, limit: TakeLimit, idle: Duration) -> Next {
         let mut queue = lock(&self.queue);
-        while queue.waiting.is_empty() {
+        loop {
+            if std::mem::take(&mut queue.settle) {
+                return Next::Idle;
+            }
+            if !queue.waiting.is_empty() {
+                break;
+            }
             if queue.closing {
                 return Next::End;
             }
@@ -120,7 +128,8 @@ impl Handoff {
                 .wait_timeout(queue, idle)
                 .unwrap_or_else(crate::sync::PoisonError::into_inner);
             queue = back;
-            if timeout.timed_out() && queue.waiting.is_empty() && !queue.closing {
+            let nothing = queue.waiting.is_empty() && !queue.closing && !queue.settle;
+            if timeout.timed_out() && nothing {
                 return Next::Idle;
             }
         }
@@ -138,6 +147,12 @@ impl Handoff {
             into.push(next);
         }
         Next::Work
+    }
+
+    /// Has the commit thread do now what it does when idle.
+    pub(crate) fn settle(&self) {
+        lock(&self.queue).settle = true;
+        self.arrived.notify_all();
     }
 
     /// No more pushes; what waits is still committed.

@@ -1,5 +1,6 @@
 //! The engine's one answer after any failed write or sync.
 
+use crate::breakage::{self, Breakage};
 use crate::sync::{Arc, Mutex, lock};
 
 /// Why the engine keeps nothing more.
@@ -46,6 +47,7 @@ impl Latch {
 
     /// The failure, if there was one.
     pub(crate) fn get(&self) -> Option<Failure> {
-        lock(&self.failure).clone()
+        let failure = lock(&self.failure).clone();
+        failure.filter(|_| !breakage::is(Breakage::Unlatched))
     }
 }

@@ -19,6 +19,7 @@
 //! | how is a record read back? | `read`, `scan` |
 
 mod batch;
+pub mod breakage;
 mod commit;
 mod engine;
 pub mod format;

@@ -10,6 +10,7 @@ use std::collections::{HashMap, HashSet};
 use bytes::Bytes;
 
 use crate::batch::{Batch, ChannelId, CommitError, NewRecord, Operation, Tidy, TidyStep, TrimPlan};
+use crate::breakage::{self, Breakage};
 use crate::format::{FrameBuilder, Kind, MAX_NAME_BYTES, Op, RecordRef};
 use crate::state::{Channel, Content, KeyEntry, Numbers, State};
 use crate::tail::StoredRecord;
@@ -81,6 +82,7 @@ impl Planner {
         for operation in &batch.operations {
             match self.operation(state, operation) {
                 Ok(offset) => offsets.push(offset),
+                Err(refusal) if breakage::is(Breakage::HalfBatch) => return Err(refusal),
                 Err(refusal) => {
                     self.frame.rollback(mark.0);
                     self.records.truncate(mark.1);

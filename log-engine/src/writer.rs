@@ -5,6 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::breakage::{self, Breakage};
 use crate::format::{
     FLAG_CLEAN, FLAG_PROLOGUE, FLAG_SEAL, FRAME_HEADER_BYTES, FrameBuilder, Op, SEAL_FRAME_BYTES,
     SEGMENT_HEADER_BYTES, SegmentHeader,
@@ -70,7 +71,9 @@ impl Writer {
         if let Err(error) = self.segment.file.write_all_at(bytes, at) {
             return Err(self.undo(at, &error));
         }
-        self.sync("sync")?;
+        if !breakage::is(Breakage::SkipFrameSync) {
+            self.sync("sync")?;
+        }
         self.at += len;
         self.next_lsn += 1;
         self.durable_lsn = lsn;
@@ -137,10 +140,10 @@ impl Writer {
     }
 
     fn sync(&self, doing: &str) -> Result<(), WriteError> {
-        self.segment
-            .file
-            .sync_data()
-            .map_err(|e| self.failed(doing, &e))
+        match self.segment.file.sync_data() {
+            Err(_) if breakage::is(Breakage::BelieveFailedSync) => Ok(()),
+            synced => synced.map_err(|e| self.failed(doing, &e)),
+        }
     }
 
     /// Goes on in a new segment with room for a frame of `frame_len`.
@@ -177,7 +180,9 @@ impl Writer {
         let bytes = seal.finish(seal_lsn, self.durable_lsn, FLAG_SEAL, old.header.salt);
         let written = old.file.write_all_at(bytes, self.at);
         written.map_err(|e| self.failed("seal", &e))?;
-        self.sync("sync the seal of")?;
+        if !breakage::is(Breakage::SkipSealSync) {
+            self.sync("sync the seal of")?;
+        }
         self.at = made.end;
         self.next_lsn = identity.first_lsn + 1;
         self.durable_lsn = identity.first_lsn;
@@ -269,11 +274,15 @@ pub(crate) fn make_segment(
         return Err(answer);
     }
     // File first, then its name, then the directory: a segment that can be seen is whole.
-    fresh.file.sync_data().map_err(|e| failed("sync", e))?;
+    if !breakage::is(Breakage::SkipSegmentSync) {
+        fresh.file.sync_data().map_err(|e| failed("sync", e))?;
+    }
     fs.rename(&fresh.path, &path)
         .map_err(|e| failed("rename", e))?;
-    fs.sync_dir(&layout.segment_dir())
-        .map_err(|e| failed("sync the directory of", e))?;
+    if !breakage::is(Breakage::SkipDirSync) {
+        fs.sync_dir(&layout.segment_dir())
+            .map_err(|e| failed("sync the directory of", e))?;
+    }
     let segment = Arc::new(Segment {
         header,
         file: fresh.file,

@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use saguin_log_engine::breakage::{self, Breakage};
 use saguin_log_engine::format::{FLAG_SEAL, FrameBuilder, Op};
 use saguin_log_engine::storage::{FileSystem, read_full_at};
 use saguin_log_engine::{Engine, Layout, Options, Recovered, Segment, create_log};
@@ -34,7 +35,7 @@ pub fn recover(
     let lock = lock.ok_or_else(|| RecoverError::Locked {
         path: lock_path.clone(),
     })?;
-    let known = read_identity(&**fs, &layout)?;
+    let known = read_identity(&**fs, &layout)?.filter(|_| !breakage::is(Breakage::StartEmpty));
     let found = match walk(&**fs, &layout, true, &mut ()) {
         Err(RecoverError::NoLog { .. }) => {
             // An unreadable or emptied directory must never look like a fresh one.
@@ -173,9 +174,11 @@ fn repair(fs: &dyn FileSystem, found: &Walk) -> Result<(), RecoverError> {
     }
     // What was read may still be only in the page cache of a process that died: it is durable, and
     // may be built on, from here on.
-    last.file
-        .sync_data()
-        .map_err(io_error("sync", &last.path))?;
+    if !breakage::is(Breakage::SkipRecoverySync) {
+        last.file
+            .sync_data()
+            .map_err(io_error("sync", &last.path))?;
+    }
     for path in &found.dead {
         fs.remove(path).map_err(io_error("remove", path))?;
     }

@@ -6,6 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
+use saguin_log_engine::breakage::{self, Breakage};
 use saguin_log_engine::format::{
     FRAME_ALIGN, FRAME_HEADER_BYTES, FrameError, decode_frame, peek_frame_header,
 };
@@ -72,7 +73,7 @@ impl Rest<'_> {
             }
             at += read as u64;
         }
-        if vouched {
+        if vouched && !breakage::is(Breakage::DamageAsTornTail) {
             let kind = DamageKind::Frame {
                 lsn: self.lsn,
                 error: error.clone(),

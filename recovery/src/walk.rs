@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use saguin_log_engine::breakage::{self, Breakage};
 use saguin_log_engine::format::{
     FLAG_CLEAN, FLAG_PROLOGUE, FrameError, Op, SEGMENT_HEADER_BYTES, SegmentHeader,
 };
@@ -411,7 +412,7 @@ impl Walker<'_> {
             let damage = |kind| RecoverError::Damage(Damage::new(&segment.path, at, kind));
             let header = frame.header;
             let expected = self.last_lsn + 1;
-            if header.lsn != expected {
+            if header.lsn != expected && !breakage::is(Breakage::IgnoreLsnGap) {
                 return Err(damage(DamageKind::Lsn {
                     expected,
                     found: header.lsn,

@@ -18,6 +18,7 @@ pub use map::{MapEntry, MapIndex};
 pub use sequence::{Anchor, SequenceIndex};
 pub use work::{WorkEntry, WorkIndex};
 
+use crate::breakage::{self, Breakage};
 use crate::format::{Kind, Op, RecordRef, StateLine};
 
 /// Where a record lies: the frame that holds it. The record is found by walking the frame's
@@ -225,6 +226,22 @@ impl State {
         std::iter::once(segments).chain(lines)
     }
 
+    /// What a deliberate defect makes of a recovered state; nothing without the feature.
+    pub(crate) fn damage_on_purpose(&mut self) {
+        for channel in self.channels.values_mut() {
+            match &mut channel.content {
+                Content::Sequence(index) if breakage::is(Breakage::NextFromSurvivors) => {
+                    let last = index.from_offset(u64::MAX).last();
+                    channel.numbers.next = last.map_or(1, |a| a.offset + u64::from(a.records));
+                }
+                Content::Work(work) if breakage::is(Breakage::ForgetAttempts) => {
+                    work.forget_attempts();
+                }
+                _ => {}
+            }
+        }
+    }
+
     /// Applies one operation of the frame at `at`.
     ///
     /// # Errors
@@ -304,7 +321,9 @@ impl State {
                 self.sequence_mut(channel)?
                     .0
                     .check_offset(channel, offset)?;
-                self.resolve(work, work_offset, freed)?;
+                if !breakage::is(Breakage::HalfDeadLetter) {
+                    self.resolve(work, work_offset, freed)?;
+                }
                 self.append(channel, offset, &record, at)
             }
             Op::MoveRecord {
@@ -439,7 +458,12 @@ impl State {
             });
         }
         // Floor, count and bytes move in the operation that removes the records (invariant 1).
-        numbers.floor = floor;
+        if !breakage::is(Breakage::DeletionWithoutFloor) {
+            numbers.floor = floor;
+        }
+        if breakage::is(Breakage::FloorWithoutDeletion) {
+            return Ok(());
+        }
         numbers.count -= removed;
         numbers.bytes -= freed;
         index.trim(floor);
@@ -585,6 +609,9 @@ impl State {
             return Err(StateError::NoSuchItem { channel, offset });
         }
         numbers.subtract(channel, offset, freed)?;
+        if breakage::is(Breakage::ReuseOffset) && numbers.next == offset + 1 {
+            numbers.next = offset;
+        }
         if let Some(item) = known {
             work.remove(offset);
             self.left(item.at);

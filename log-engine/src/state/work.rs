@@ -65,6 +65,12 @@ impl WorkIndex {
         self.items.get_mut(&offset)
     }
 
+    pub(super) fn forget_attempts(&mut self) {
+        for item in self.items.values_mut() {
+            item.attempts = 0;
+        }
+    }
+
     pub(super) fn insert(&mut self, offset: u64, item: WorkEntry) {
         self.items.insert(offset, item);
     }

@@ -22,6 +22,7 @@ pub fn options() -> Options {
         prepare_ahead: false,
         tidy_in_background: false,
         wake: None,
+        ..Options::default()
     }
 }
 

@@ -139,6 +139,7 @@ impl LogStore {
             prepare_ahead: true,
             tidy_in_background: true,
             wake: Some(options.wake.clone()),
+            ..engine::Options::default()
         };
         let opened = recover(fs, &options.dir, &engine_options);
         let (engine, report) = opened.map_err(OpenError::Recover)?;

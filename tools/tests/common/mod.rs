@@ -26,6 +26,7 @@ pub fn open(dir: &Path) -> Engine {
         prepare_ahead: false,
         tidy_in_background: false,
         wake: None,
+        ..Options::default()
     };
     recover(&fs, dir, &options).unwrap().0
 }

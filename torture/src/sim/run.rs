@@ -1,0 +1,788 @@
+//! One run: submit, cut, recover, compare, go on.
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use saguin_log_engine::state::Numbers;
+use saguin_log_engine::storage::FileSystem;
+use saguin_log_engine::{
+    Batch, ChannelId, CommitError, Engine, MIN_SEGMENT_BYTES, Options, Outcome,
+};
+use saguin_recovery::{Ending, RecoverError, Report, inspect, recover};
+
+use super::model::{Content, Model, Op, difference};
+use super::tamper;
+use super::view::view;
+use super::workload::{Workload, to_batch};
+use crate::disk::{End, Fault, SimDisk};
+use crate::rng::Rng;
+
+/// The simulated log's directory.
+pub(super) const DIR: &str = "/data/saguin";
+
+/// Steps shown with a violation.
+const SHOWN: usize = 12;
+
+/// How long a hung engine is waited for: only a defect ever gets there.
+const HUNG: Duration = Duration::from_secs(60);
+
+/// A broken promise.
+#[derive(Debug)]
+pub struct Violation {
+    /// The run.
+    pub seed: u64,
+    /// Step of the run.
+    pub step: u64,
+    /// What had to be.
+    pub expected: String,
+    /// What was.
+    pub found: String,
+    /// The last steps.
+    pub steps: Vec<String>,
+    /// The last operations of the disk.
+    pub disk: Vec<String>,
+}
+
+impl Violation {
+    pub(super) fn panicked(seed: u64, found: &str) -> Violation {
+        Violation {
+            seed,
+            step: 0,
+            expected: "no panic".to_owned(),
+            found: found.to_owned(),
+            steps: Vec::new(),
+            disk: Vec::new(),
+        }
+    }
+}
+
+impl std::fmt::Display for Violation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(
+            f,
+            "seed {} step {}: a promise is broken",
+            self.seed, self.step
+        )?;
+        writeln!(f, "  expected: {}", self.expected)?;
+        writeln!(f, "  found:    {}", self.found)?;
+        writeln!(f, "  last steps:")?;
+        for line in &self.steps {
+            writeln!(f, "    {line}")?;
+        }
+        writeln!(f, "  last operations of the disk:")?;
+        for line in &self.disk {
+            writeln!(f, "    {line}")?;
+        }
+        Ok(())
+    }
+}
+
+/// What happened in a run: a rig that never gets to the hard parts proves nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Batches acknowledged.
+    pub acknowledged: u64,
+    /// Batches refused for a reason of their own.
+    pub refused: u64,
+    /// Batches refused because there was no room.
+    pub no_room: u64,
+    /// Times the engine failed and latched.
+    pub failed: u64,
+    /// Power cuts.
+    pub cuts: u64,
+    /// Of these, inside a recovery.
+    pub cuts_in_recovery: u64,
+    /// Processes that died.
+    pub deaths: u64,
+    /// Logs closed on purpose.
+    pub closes: u64,
+    /// Recoveries that ended with a log.
+    pub opens: u64,
+    /// Of these, with what was on its way.
+    pub in_flight_kept: u64,
+    /// Torn tails.
+    pub torn: u64,
+    /// Rolls cut short.
+    pub rolls_cut: u64,
+    /// Files changed behind everybody's back.
+    pub tampered: u64,
+    /// Of these, refused as damage.
+    pub damage_named: u64,
+    /// Operations of the disk.
+    pub disk_operations: u64,
+    /// A digest of everything that was seen: the same for the same seed.
+    pub digest: u64,
+}
+
+impl Counts {
+    /// Adds another run's.
+    pub fn add(&mut self, other: &Counts) {
+        let fields = [
+            (&mut self.acknowledged, other.acknowledged),
+            (&mut self.refused, other.refused),
+            (&mut self.no_room, other.no_room),
+            (&mut self.failed, other.failed),
+            (&mut self.cuts, other.cuts),
+            (&mut self.cuts_in_recovery, other.cuts_in_recovery),
+            (&mut self.deaths, other.deaths),
+            (&mut self.closes, other.closes),
+            (&mut self.opens, other.opens),
+            (&mut self.in_flight_kept, other.in_flight_kept),
+            (&mut self.torn, other.torn),
+            (&mut self.rolls_cut, other.rolls_cut),
+            (&mut self.tampered, other.tampered),
+            (&mut self.damage_named, other.damage_named),
+            (&mut self.disk_operations, other.disk_operations),
+        ];
+        for (mine, more) in fields {
+            *mine += more;
+        }
+        self.digest ^= other.digest;
+    }
+}
+
+/// What is expected, what is found.
+pub(super) struct Broken(pub(super) String, pub(super) String);
+
+pub(super) type Checked<T = ()> = Result<T, Broken>;
+
+pub(super) fn broken<T>(expected: impl Into<String>, found: impl Into<String>) -> Checked<T> {
+    Err(Broken(expected.into(), found.into()))
+}
+
+/// One answer, and whether the process was over when it came.
+struct Answer {
+    batch: usize,
+    outcome: Outcome,
+    too_late: bool,
+}
+
+/// One run.
+pub struct Run {
+    seed: u64,
+    pub(super) rng: Rng,
+    pub(super) disk: SimDisk,
+    workload: Workload,
+    options: Options,
+    /// What must be there: all that was acknowledged, and all that a reader was shown.
+    pub(super) model: Model,
+    /// The same without the last frame, which damage can make look torn until it has a witness.
+    pub(super) before_last: Model,
+    /// Batches on their way when the engine or the power failed: a first few of them may be there.
+    in_flight: Vec<Vec<Op>>,
+    /// Highest LSN acknowledged.
+    last_lsn: u64,
+    engine: Option<Arc<Engine>>,
+    latched: bool,
+    step: u64,
+    steps: VecDeque<String>,
+    pub(super) counts: Counts,
+}
+
+impl Run {
+    /// The run of a seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Run {
+        let mut rng = Rng::new(seed);
+        let segment_bytes = MIN_SEGMENT_BYTES + [256, 700, 1500, 4000][rng.index(4)];
+        let tail_cache_bytes = [0, 600, 1 << 20][rng.index(3)];
+        Run {
+            seed,
+            disk: SimDisk::new(rng.fork()),
+            workload: Workload::new(rng.fork()),
+            options: Options {
+                segment_bytes,
+                tail_cache_bytes,
+                // The only other thread: what it does and when is not the run's to say.
+                prepare_ahead: false,
+                idle: Duration::from_secs(1 << 30),
+                ..Options::default()
+            },
+            model: Model::default(),
+            before_last: Model::default(),
+            in_flight: Vec::new(),
+            last_lsn: 0,
+            engine: None,
+            latched: false,
+            step: 0,
+            steps: VecDeque::new(),
+            counts: Counts::default(),
+            rng,
+        }
+    }
+
+    /// Runs it.
+    ///
+    /// # Errors
+    /// The broken promise.
+    pub fn go(mut self) -> Result<Counts, Box<Violation>> {
+        match self.all() {
+            Ok(()) => {
+                self.counts.disk_operations = self.disk.operations();
+                self.counts.digest ^= self.counts.disk_operations.rotate_left(32);
+                Ok(self.counts)
+            }
+            Err(Broken(expected, found)) => Err(Box::new(Violation {
+                seed: self.seed,
+                step: self.step,
+                expected,
+                found,
+                steps: self.steps.into(),
+                disk: self.disk.recent(),
+            })),
+        }
+    }
+
+    fn all(&mut self) -> Checked {
+        let steps = 20 + self.rng.below(60);
+        while self.step < steps {
+            self.step += 1;
+            self.one()?;
+        }
+        self.note("the end");
+        self.calm();
+        self.end(End::Cut)?;
+        self.open()?;
+        // It goes on: the next batch is kept, at the next offset.
+        self.submit(Workload::define())?;
+        let group = self.workload.group(&self.model);
+        self.submit(group)?;
+        self.compare()
+    }
+
+    pub(super) fn note(&mut self, what: &str) {
+        for byte in what.bytes() {
+            self.counts.digest =
+                (self.counts.digest ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3);
+        }
+        if self.steps.len() == SHOWN {
+            self.steps.pop_front();
+        }
+        self.steps.push_back(format!("{:3} {what}", self.step));
+    }
+
+    /// No accident is on its way any more.
+    fn calm(&self) {
+        self.disk.set_fuse(None);
+        self.disk.set_fault(None);
+        self.disk.set_free(None);
+    }
+
+    fn one(&mut self) -> Checked {
+        if self.engine.is_none() {
+            self.open()?;
+            return self.submit(Workload::define());
+        }
+        match self.rng.below(100) {
+            0..68 => {
+                let group = self.workload.group(&self.model);
+                self.submit(group)?;
+            }
+            68..73 => self.settle()?,
+            73..78 => self.compare()?,
+            78..81 => self.close()?,
+            81..83 => self.end(End::Death)?,
+            83..85 => self.end(End::Cut)?,
+            85..91 => self.arm(40),
+            91..95 => {
+                let fault = [Fault::Io, Fault::NoSpace][self.rng.index(2)];
+                let after = self.rng.below(12);
+                self.note(&format!("{fault:?} in {after} operations"));
+                self.disk.set_fault(Some((after, fault)));
+            }
+            95..98 => {
+                let free = (!self.rng.one_in(2)).then(|| self.rng.below(9000));
+                self.note(&format!("free: {free:?}"));
+                self.disk.set_free(free);
+            }
+            _ => self.second_opener()?,
+        }
+        if let Some(end) = self.disk.ended() {
+            self.end(end)?;
+        }
+        Ok(())
+    }
+
+    fn arm(&mut self, within: u64) {
+        let end = if self.rng.one_in(3) {
+            End::Death
+        } else {
+            End::Cut
+        };
+        let after = self.rng.below(within);
+        self.note(&format!("{end:?} in {after} operations"));
+        self.disk.set_fuse(Some((after, end)));
+    }
+
+    fn engine(&self) -> Checked<&Arc<Engine>> {
+        match &self.engine {
+            Some(engine) => Ok(engine),
+            None => broken("an open engine", "none: the rig is wrong"),
+        }
+    }
+
+    /// Damage to the last frame is told from a torn tail from here on.
+    fn settle(&mut self) -> Checked {
+        self.note("settle");
+        let engine = self.engine()?;
+        engine.settle();
+        // Answered after the witness is written.
+        let _ = engine.submit(Batch::default()).wait();
+        self.failed_for_a_reason(self.disk.failures().0)
+    }
+
+    fn second_opener(&mut self) -> Checked {
+        self.note("a second opener");
+        if self.disk.ended().is_some() {
+            return Ok(());
+        }
+        let before = self.disk.operations();
+        let fs: Arc<dyn FileSystem> = Arc::new(self.disk.process());
+        match recover(&fs, Path::new(DIR), &self.options) {
+            Err(RecoverError::Locked { .. }) if self.disk.operations() == before => Ok(()),
+            Err(RecoverError::Locked { .. }) => {
+                broken("a refused opener changes nothing", "it changed something")
+            }
+            other => broken(
+                "a second opener is refused",
+                format!("{:?}", other.map(|opened| opened.1)),
+            ),
+        }
+    }
+
+    /// Submits batches that share a frame, waits for all, and judges every answer.
+    fn submit(&mut self, group: Vec<Vec<Op>>) -> Checked {
+        if self.disk.ended().is_some() {
+            return Ok(());
+        }
+        let engine = self.engine()?.clone();
+        let batches: Result<Vec<Batch>, String> =
+            group.iter().map(|ops| to_batch(&engine, ops)).collect();
+        let batches = batches.or_else(|why| broken("every batch can be planned", why))?;
+        self.note(&format!("submit {group:?}"));
+        let (failures, refusals) = self.disk.failures();
+        let was_latched = self.latched;
+        let early = self.watch(&engine);
+        let answers = self.answers(&engine, batches)?;
+        drop(engine);
+        self.disk.set_probe(None);
+        if let Some(early) = lock(&early).take() {
+            return broken("nothing is shown before it is durable", early);
+        }
+        let judged = Judged {
+            no_room: self.disk.failures().1 > refusals,
+            failed: self.disk.failures().0 > failures || self.disk.ended().is_some(),
+            was_latched,
+        };
+        self.judge(group, answers, &judged)?;
+        if self.disk.ended().is_some() {
+            return Ok(());
+        }
+        self.failed_for_a_reason(failures)?;
+        if self.step.is_multiple_of(4) {
+            return self.compare();
+        }
+        self.compare_numbers()
+    }
+
+    /// Looks at the published numbers whenever the engine is about to sync.
+    fn watch(&self, engine: &Arc<Engine>) -> Arc<Mutex<Option<String>>> {
+        let seen = Arc::new(Mutex::new(None));
+        let engine: Weak<Engine> = Arc::downgrade(engine);
+        let expected: Vec<u64> = self.model.channels.iter().map(|c| c.next).collect();
+        let out = seen.clone();
+        self.disk.set_probe(Some(Arc::new(move || {
+            let Some(engine) = engine.upgrade() else {
+                return;
+            };
+            for (id, &next) in (0u32..).zip(&expected) {
+                let shown = engine.numbers(ChannelId(id)).map(|n| n.next);
+                if shown != Some(next) {
+                    let what =
+                        format!("channel {id} shows next {shown:?} before the sync, was {next}");
+                    lock(&out).get_or_insert(what);
+                }
+            }
+        })));
+        seen
+    }
+
+    fn answers(&self, engine: &Arc<Engine>, batches: Vec<Batch>) -> Checked<Vec<Answer>> {
+        let (sender, answers) = channel();
+        let count = batches.len();
+        let submissions: Vec<_> = batches
+            .into_iter()
+            .enumerate()
+            .map(|(batch, submitted)| {
+                let (sender, disk) = (sender.clone(), self.disk.clone());
+                let done = Box::new(move |outcome| {
+                    let too_late = disk.ended().is_some();
+                    // The run waits for every answer, so somebody listens.
+                    let _ = sender.send(Answer {
+                        batch,
+                        outcome,
+                        too_late,
+                    });
+                });
+                (submitted, done)
+            })
+            .collect();
+        drop(sender);
+        if count == 1 {
+            for (batch, done) in submissions {
+                engine.submit_with(batch, done);
+            }
+        } else {
+            // On the commit thread, which therefore finds them all together.
+            let inside = Arc::downgrade(engine);
+            let together = Box::new(move |_| {
+                let Some(engine) = inside.upgrade() else {
+                    return;
+                };
+                for (batch, done) in submissions {
+                    engine.submit_with(batch, done);
+                }
+            });
+            engine.submit_with(Batch::default(), together);
+        }
+        receive(&answers, count)
+    }
+
+    fn judge(&mut self, group: Vec<Vec<Op>>, answers: Vec<Answer>, judged: &Judged) -> Checked {
+        // What every batch is owed if all before it are kept, and if only those are that were.
+        let mut optimistic = self.model.clone();
+        let mut kept = self.model.clone();
+        let mut in_flight = Vec::new();
+        let (before, last_lsn) = (self.model.clone(), self.last_lsn);
+        for (ops, answer) in group.into_iter().zip(answers) {
+            let owed = optimistic.apply(&ops);
+            match answer.outcome {
+                Ok(_) if judged.was_latched => {
+                    return broken(
+                        "an engine that failed acknowledges nothing",
+                        format!("{ops:?} acknowledged"),
+                    );
+                }
+                // Nobody is there any more to hear it.
+                Ok(_) if answer.too_late => in_flight.push(ops),
+                Ok(receipt) => {
+                    if kept.apply(&ops).as_ref() != Ok(&receipt.offsets) {
+                        return broken(
+                            format!("{ops:?} answered with {owed:?}"),
+                            format!("{receipt:?}"),
+                        );
+                    }
+                    if receipt.lsn < self.last_lsn {
+                        let found = format!("{} after {}", receipt.lsn, self.last_lsn);
+                        return broken("frame numbers rise", found);
+                    }
+                    self.last_lsn = receipt.lsn;
+                    self.counts.acknowledged += 1;
+                }
+                Err(CommitError::NoSpace) if judged.no_room => self.counts.no_room += 1,
+                Err(CommitError::Failed(_)) if judged.was_latched => {}
+                Err(CommitError::Failed(_)) if judged.failed => {
+                    self.latched = true;
+                    if owed.is_ok() {
+                        in_flight.push(ops);
+                    }
+                }
+                Err(refusal) => {
+                    let alone = kept.clone().apply(&ops);
+                    if owed.as_ref() != Err(&refusal) && alone.as_ref() != Err(&refusal) {
+                        return broken(
+                            format!("{ops:?} answered with {owed:?}"),
+                            format!("{refusal:?}"),
+                        );
+                    }
+                    self.counts.refused += 1;
+                }
+            }
+        }
+        if self.last_lsn != last_lsn {
+            self.before_last = before;
+        }
+        self.model = kept;
+        if !judged.was_latched {
+            self.in_flight = in_flight;
+        }
+        Ok(())
+    }
+
+    /// An engine fails only after something failed under it, and then says so.
+    fn failed_for_a_reason(&mut self, failures: u64) -> Checked {
+        if self.disk.ended().is_some() {
+            return Ok(());
+        }
+        let Some(failure) = self.engine()?.failure() else {
+            if self.latched {
+                return broken("an engine that failed says so", "no failure");
+            }
+            return Ok(());
+        };
+        if !self.latched && self.disk.failures().0 == failures {
+            return broken("an engine that works", failure.to_string());
+        }
+        if !self.latched {
+            self.note("the engine failed");
+        }
+        self.counts.failed += u64::from(self.latched);
+        self.latched = true;
+        Ok(())
+    }
+
+    fn compare_numbers(&self) -> Checked {
+        let engine = self.engine()?;
+        for (id, known) in (0u32..).zip(&self.model.channels) {
+            let found = engine.numbers(ChannelId(id));
+            let same = found.is_some_and(|n: Numbers| {
+                (n.next, n.floor, n.count, n.bytes)
+                    == (known.next, known.floor, known.count, known.bytes)
+            });
+            if !same {
+                let expected = format!(
+                    "channel {id}: next {} floor {} count {} bytes {}",
+                    known.next, known.floor, known.count, known.bytes
+                );
+                return broken(expected, format!("{found:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything acknowledged can be read, and nothing else.
+    fn compare(&mut self) -> Checked {
+        if self.disk.ended().is_some() {
+            return Ok(());
+        }
+        let seen = view(self.engine()?);
+        let seen = seen.or_else(|why| broken("everything can be read", why))?;
+        if let Some(difference) = difference(&self.model, &seen) {
+            return broken(
+                "what was acknowledged is shown, and nothing else",
+                difference,
+            );
+        }
+        self.moments()
+    }
+
+    /// A moment finds the earliest record at or after it, though clocks step back.
+    fn moments(&mut self) -> Checked {
+        for (id, known) in (0u32..).zip(&self.model.channels) {
+            let Content::Sequence(records) = &known.content else {
+                continue;
+            };
+            let times: Vec<u64> = records.values().filter_map(|r| r.timestamp).collect();
+            let Some(&time) = times.get(self.rng.index(times.len())) else {
+                continue;
+            };
+            let time = time + self.rng.below(3);
+            let first = records
+                .iter()
+                .find(|(_, r)| r.timestamp.is_none_or(|t| t >= time));
+            let expected = first.map_or(known.next, |(offset, _)| *offset);
+            let found = self.engine()?.at_or_after(ChannelId(id), time);
+            if found != Ok(expected) {
+                return broken(
+                    format!("channel {id} at or after {time}: {expected}"),
+                    format!("{found:?}"),
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes the log on purpose; then the process goes on, ends, or the power goes.
+    fn close(&mut self) -> Checked {
+        self.note("close");
+        self.counts.closes += 1;
+        let before = self.disk.failures();
+        self.engine = None;
+        self.latched = false;
+        if let Some(end) = self.disk.ended() {
+            return self.end(end);
+        }
+        if self.disk.failures() == before && self.in_flight.is_empty() {
+            // Nothing of a log that was closed is lost, and damage to it is damage.
+            self.before_last = self.model.clone();
+        }
+        match self.rng.below(3) {
+            0 => self.end(End::Cut),
+            1 => self.end(End::Death),
+            _ => Ok(()),
+        }
+    }
+
+    /// The process or the power goes, now.
+    fn end(&mut self, end: End) -> Checked {
+        self.note(&format!("{end:?}"));
+        self.disk.stop_process();
+        self.engine = None;
+        self.latched = false;
+        match end {
+            End::Cut => {
+                self.counts.cuts += 1;
+                self.disk.power_cut();
+                if self.rng.one_in(4) {
+                    self.disk.set_free(None);
+                    return tamper::try_one(self);
+                }
+            }
+            End::Death => {
+                self.counts.deaths += 1;
+                self.disk.next_process();
+            }
+        }
+        Ok(())
+    }
+
+    /// One attempt to recover, with no accident of its own.
+    pub(super) fn recover(&self) -> Result<(Engine, Report), RecoverError> {
+        let fs: Arc<dyn FileSystem> = Arc::new(self.disk.process());
+        recover(&fs, Path::new(DIR), &self.options)
+    }
+
+    /// Recovers, through as many accidents as come, and judges what is there.
+    fn open(&mut self) -> Checked {
+        for attempt in 0..8 {
+            if attempt == 7 {
+                self.calm();
+            } else if self.rng.one_in(4) {
+                self.arm(16);
+            } else if self.rng.one_in(8) {
+                let fault = [Fault::Io, Fault::NoSpace][self.rng.index(2)];
+                let after = self.rng.below(9);
+                self.note(&format!("{fault:?} in {after} operations"));
+                self.disk.set_fault(Some((after, fault)));
+            }
+            self.inspect()?;
+            self.note("recover");
+            let before = self.disk.failures();
+            match self.recover() {
+                Ok((engine, report)) => {
+                    if self.disk.ended().is_some() {
+                        return broken("no log from a process that is over", "one");
+                    }
+                    return self.opened(engine, &report);
+                }
+                Err(RecoverError::Damage(damage)) => {
+                    return broken("a log that opens after any accident", damage.to_string());
+                }
+                Err(error) => {
+                    let reason = self.disk.failures() != before;
+                    match self.disk.ended() {
+                        Some(End::Cut) => {
+                            self.counts.cuts_in_recovery += 1;
+                            self.end(End::Cut)?;
+                        }
+                        Some(End::Death) => self.end(End::Death)?,
+                        None if reason => {
+                            self.note(&format!("not opened: {error}"));
+                            self.disk.set_free(None);
+                            self.end(End::Death)?;
+                        }
+                        None => {
+                            return broken("a log that opens", error.to_string());
+                        }
+                    }
+                }
+            }
+        }
+        broken("a log that opens when nothing fails any more", "none")
+    }
+
+    /// Inspecting writes nothing and finds no damage where only an accident was.
+    fn inspect(&mut self) -> Checked {
+        if !self.rng.one_in(3) {
+            return Ok(());
+        }
+        let before = self.disk.operations();
+        let inspected = inspect(&self.disk.process(), Path::new(DIR), &mut ());
+        if self.disk.operations() != before {
+            return broken("inspecting changes nothing", "it changed something");
+        }
+        match inspected {
+            Err(RecoverError::Damage(damage)) => broken(
+                "no damage after an accident",
+                format!("inspected: {damage}"),
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn opened(&mut self, engine: Engine, report: &Report) -> Checked {
+        let seen = view(&engine);
+        let seen = seen.or_else(|why| broken("everything recovered can be read", why))?;
+        let Some(kept) = self.candidate(&seen) else {
+            let difference = difference(&self.model, &seen).unwrap_or_default();
+            let on_their_way = self.in_flight.len();
+            return broken(
+                format!(
+                    "what was acknowledged, and the first few of {on_their_way} batches on their way"
+                ),
+                format!("{difference}; the log ends {:?}", report.ending),
+            );
+        };
+        self.counts.opens += 1;
+        self.counts.in_flight_kept += u64::from(kept > 0);
+        self.counts.torn += u64::from(matches!(report.ending, Ending::Torn(_)));
+        self.counts.rolls_cut += u64::from(report.roll_cut_short);
+        self.note(&format!("opened, {kept} kept of what was on its way"));
+        if kept > 0 {
+            self.before_last = std::mem::replace(&mut self.model, seen);
+        }
+        // Readers have seen it: it stays.
+        self.in_flight.clear();
+        self.last_lsn = self.last_lsn.max(report.last_lsn);
+        self.engine = Some(Arc::new(engine));
+        Ok(())
+    }
+
+    /// Nothing is on its way any more.
+    pub(super) fn forget_in_flight(&mut self) {
+        self.in_flight.clear();
+    }
+
+    /// How many of the batches on their way are there, if all else is as it must be.
+    pub(super) fn candidate(&self, seen: &Model) -> Option<usize> {
+        let mut expected = self.model.clone();
+        if expected == *seen {
+            return Some(0);
+        }
+        for (i, ops) in self.in_flight.iter().enumerate() {
+            expected.apply(ops).ok()?;
+            if expected == *seen {
+                return Some(i + 1);
+            }
+        }
+        None
+    }
+}
+
+struct Judged {
+    no_room: bool,
+    failed: bool,
+    was_latched: bool,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn receive(answers: &Receiver<Answer>, count: usize) -> Checked<Vec<Answer>> {
+    let mut all: Vec<Answer> = Vec::with_capacity(count);
+    for i in 0..count {
+        match answers.recv_timeout(HUNG) {
+            Ok(answer) if answer.batch == i => all.push(answer),
+            Ok(answer) => {
+                let found = format!("batch {} answered in place of {i}", answer.batch);
+                return broken("answers in the order of the batches", found);
+            }
+            Err(_) => return broken("every batch is answered", format!("batch {i} is not")),
+        }
+    }
+    Ok(all)
+}
