@@ -153,6 +153,12 @@ impl Writer {
     /// segment is a missing file, and a next segment without a seal is a crash in between.
     fn roll(&mut self, state: &State, frame_len: u64) -> Result<Arc<Segment>, WriteError> {
         let old = self.segment.clone();
+        // A witness may not be synced yet. The new segment's name is a claim that everything before
+        // its seal is there: without this a cut could leave the name and take the witness.
+        if self.durable_lsn + 1 < self.next_lsn {
+            self.sync("sync")?;
+            self.durable_lsn = self.next_lsn - 1;
+        }
         let seal_lsn = self.next_lsn;
         let identity = Identity {
             engine_id: old.header.engine_id,

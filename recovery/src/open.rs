@@ -36,6 +36,9 @@ pub fn recover(
         path: lock_path.clone(),
     })?;
     let known = read_identity(&**fs, &layout)?.filter(|_| !breakage::is(Breakage::StartEmpty));
+    if known.is_none() {
+        sync_above(&**fs, layout.root())?;
+    }
     let found = match walk(&**fs, &layout, true, &mut ()) {
         Err(RecoverError::NoLog { .. }) => {
             // An unreadable or emptied directory must never look like a fresh one.
@@ -119,6 +122,31 @@ pub fn inspect(
         return Err(Damage::new(&layout.segment_dir(), 0, kind).into());
     }
     Ok((report, found))
+}
+
+/// Makes the directory itself durable, which may have been made just now or by an attempt that was
+/// cut short: a log is only as durable as the names of the directories above it.
+fn sync_above(fs: &dyn FileSystem, root: &Path) -> Result<(), RecoverError> {
+    for dir in root.ancestors().skip(1) {
+        let dir = if dir.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            dir
+        };
+        match fs.sync_dir(dir) {
+            // Nothing of ours is new in a directory that we may not read or write.
+            Err(e)
+                if matches!(
+                    e.kind(),
+                    io::ErrorKind::PermissionDenied
+                        | io::ErrorKind::ReadOnlyFilesystem
+                        | io::ErrorKind::InvalidInput
+                        | io::ErrorKind::Unsupported
+                ) => {}
+            synced => synced.map_err(io_error("sync", dir))?,
+        }
+    }
+    Ok(())
 }
 
 /// Bytes of an id in hexadecimal.

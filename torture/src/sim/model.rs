@@ -7,7 +7,7 @@ use saguin_log_engine::format::Kind;
 use saguin_log_engine::{ChannelId, CommitError};
 
 /// A record.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Record {
     /// Unix milliseconds.
     pub timestamp: Option<u64>,
@@ -15,6 +15,18 @@ pub struct Record {
     pub size: u64,
     /// Bytes.
     pub body: Bytes,
+}
+
+impl std::fmt::Debug for Record {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let head = self.body.get(..self.body.len().min(14)).unwrap_or_default();
+        let head = String::from_utf8_lossy(head);
+        write!(f, "{:?} {}B {}B @", head.trim_end_matches(['.', '\0']), self.body.len(), self.size)?;
+        match self.timestamp {
+            Some(timestamp) => write!(f, "{timestamp}"),
+            None => f.write_str("-"),
+        }
+    }
 }
 
 /// An unresolved job.
