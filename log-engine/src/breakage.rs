@@ -34,9 +34,11 @@ macro_rules! breakages {
 breakages! {
     SkipFrameSync "skip-frame-sync" "A frame is acknowledged without a sync.",
     AckBeforeSync "ack-before-sync" "Tickets complete before the frame is written and synced.",
+    ShowBeforeSync "show-before-sync" "Readers see a frame before it is written and synced.",
     SkipSealSync "skip-seal-sync" "The log goes on in a new segment before the old one's seal is synced.",
     SkipDirSync "skip-dir-sync" "A new segment's name is not made durable.",
     SkipSegmentSync "skip-segment-sync" "A new segment gets its name before its content is synced.",
+    SkipWitnessSync "skip-witness-sync" "A roll does not make an unsynced witness durable first.",
     BelieveFailedSync "believe-failed-sync" "A sync that failed counts as one that worked.",
     Unlatched "unlatched" "After a failure the engine takes writes again.",
     UndoUnsynced "undo-unsynced" "A frame without room is taken back in memory only.",
@@ -51,6 +53,8 @@ breakages! {
     DamageAsTornTail "damage-as-torn-tail" "Damage below acknowledged frames is cut off like a torn tail.",
     IgnoreLsnGap "ignore-lsn-gap" "A frame that is not the next one is believed.",
     StartEmpty "start-empty" "A directory whose segments are gone is taken for a new one.",
+    SkipParentSync "skip-parent-sync" "A new log's own directory is not made durable.",
+    BelievePageCache "believe-page-cache" "Recovery syncs what it read and does not write it again.",
     SkipRecoverySync "skip-recovery-sync" "Recovery builds on what it read without making it durable.",
 }
 

@@ -117,6 +117,13 @@ impl Committer {
             // Nothing to keep: whatever these batches build on is durable already.
             return Ok(self.writer.durable_lsn);
         }
+        if breakage::is(Breakage::ShowBeforeSync) {
+            let at = Location {
+                segment: self.writer.segment.number(),
+                frame: self.writer.at as u32,
+            };
+            self.publish(at)?;
+        }
         let segments = &self.shared.segments;
         let written = {
             let published = read(&self.shared.published);
@@ -129,6 +136,7 @@ impl Committer {
                 .commit(&mut self.planner.frame, &published.state, &mut rolled)
         };
         match written {
+            Ok((_, lsn)) if breakage::is(Breakage::ShowBeforeSync) => Ok(lsn),
             Ok((at, lsn)) => {
                 self.publish(at)?;
                 Ok(lsn)

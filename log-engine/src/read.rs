@@ -141,12 +141,16 @@ impl Engine {
         drop(published);
         for anchor in anchors {
             let wanted = anchor.offset.max(offset)..anchor.offset + u64::from(anchor.records);
-            let go_on = frames.run(&anchor, channel, &mut |record_offset, record| {
+            let read = frames.run(&anchor, channel, &mut |record_offset, record| {
                 !wanted.contains(&record_offset)
                     || filling.add(|| stored(record_offset, record, Bytes::new(), false))
-            })?;
-            if !go_on {
-                break;
+            });
+            match read {
+                Ok(true) => {}
+                Ok(false) => break,
+                // What lies before the damage is good, and is served; the next read begins at it.
+                Err(_) if !filling.out.is_empty() => break,
+                Err(damaged) => return Err(damaged),
             }
         }
         Ok(found)

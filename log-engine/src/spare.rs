@@ -4,9 +4,14 @@
 //! the same sync: a lone small commit then costs about twice the device writes. So the next file is
 //! filled with zeros and synced in the background, and rolling over is a rename. Where it is not
 //! ready in time, the room is reserved without being written: slower commits, the same promise.
+//!
+//! Every file has a scratch name of its own. One that was taken keeps its scratch name until whoever
+//! took it has renamed it, and must not be touched meanwhile: under a shared name the next file would
+//! take its place, and commits would go into a file without a name.
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 
 use crate::segment::Layout;
@@ -42,21 +47,36 @@ struct Wanted {
     stop: bool,
 }
 
+/// Scratch names, none of which is used twice in one opening of a log; what an earlier opening left
+/// was removed by recovery.
+#[derive(Debug, Default)]
+struct Names(AtomicU64);
+
+impl Names {
+    fn next(&self, layout: &Layout) -> PathBuf {
+        let n = self.0.fetch_add(1, Ordering::Relaxed);
+        layout.scratch_path(&format!("next-{n}"))
+    }
+}
+
 /// Prepares one file ahead on a thread of its own, or none where `ahead` is off.
 #[derive(Debug)]
 pub(crate) struct Spares {
     fs: Arc<dyn FileSystem>,
     layout: Layout,
     shared: Arc<(Mutex<Wanted>, Condvar)>,
+    names: Arc<Names>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Spares {
     pub(crate) fn new(fs: Arc<dyn FileSystem>, layout: Layout, ahead: bool) -> io::Result<Spares> {
         let shared = Arc::new((Mutex::new(Wanted::default()), Condvar::new()));
+        let names = Arc::new(Names::default());
         let thread = if ahead {
-            let (fs, layout, shared) = (fs.clone(), layout.clone(), shared.clone());
-            let work = move || prepare_until_stopped(&*fs, &layout, &shared);
+            let (fs, layout) = (fs.clone(), layout.clone());
+            let (shared, names) = (shared.clone(), names.clone());
+            let work = move || prepare_until_stopped(&*fs, &layout, &shared, &names);
             Some(
                 std::thread::Builder::new()
                     .name("saguin-spare".into())
@@ -69,6 +89,7 @@ impl Spares {
             fs,
             layout,
             shared,
+            names,
             thread,
         })
     }
@@ -86,13 +107,15 @@ impl Spares {
     /// A file of at least `capacity` bytes: the prepared one, or one made now.
     pub(crate) fn take(&self, capacity: u64) -> io::Result<Fresh> {
         let ready = lock(&self.shared.0).ready.take();
+        // Its place is free for one that is wanted already.
+        self.shared.1.notify_all();
         match ready {
             Some(fresh) if fresh.capacity >= capacity => Ok(fresh),
             Some(small) => {
                 self.fs.remove(&small.path)?;
-                reserve(&*self.fs, self.layout.scratch_path("roll"), capacity)
+                reserve(&*self.fs, self.names.next(&self.layout), capacity)
             }
-            None => reserve(&*self.fs, self.layout.scratch_path("roll"), capacity),
+            None => reserve(&*self.fs, self.names.next(&self.layout), capacity),
         }
     }
 }
@@ -113,7 +136,12 @@ impl Drop for Spares {
     }
 }
 
-fn prepare_until_stopped(fs: &dyn FileSystem, layout: &Layout, shared: &(Mutex<Wanted>, Condvar)) {
+fn prepare_until_stopped(
+    fs: &dyn FileSystem,
+    layout: &Layout,
+    shared: &(Mutex<Wanted>, Condvar),
+    names: &Names,
+) {
     loop {
         let mut wanted = lock(&shared.0);
         let capacity = loop {
@@ -131,7 +159,7 @@ fn prepare_until_stopped(fs: &dyn FileSystem, layout: &Layout, shared: &(Mutex<W
                 .unwrap_or_else(crate::sync::PoisonError::into_inner);
         };
         drop(wanted);
-        match prepare(fs, layout.scratch_path("spare"), capacity) {
+        match prepare(fs, names.next(layout), capacity) {
             Ok(fresh) => lock(&shared.0).ready = Some(fresh),
             // No room ahead of time is no failure yet: the roll asks again and reports it.
             Err(error) => tracing::warn!(%error, capacity, "could not prepare the next segment"),
@@ -141,11 +169,6 @@ fn prepare_until_stopped(fs: &dyn FileSystem, layout: &Layout, shared: &(Mutex<W
 
 /// Creates a file with its room reserved; nothing of it is written.
 fn reserve(fs: &dyn FileSystem, path: PathBuf, capacity: u64) -> io::Result<Fresh> {
-    // A leftover of an earlier attempt that failed holds nothing.
-    match fs.remove(&path) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
-        _ => {}
-    }
     let file = fs.create(&path)?;
     let allocated = match file.allocate(capacity) {
         Err(e) if e.kind() == io::ErrorKind::Unsupported => fill(&*file, capacity),
@@ -182,4 +205,42 @@ fn fill(file: &dyn File, capacity: u64) -> io::Result<()> {
         at += n;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::storage::MemFiles;
+
+    fn wait_until_ready(spares: &Spares) {
+        while !spares.readiness().is_ready() {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_file_that_was_taken_is_never_touched_again() {
+        let files = MemFiles::new();
+        let layout = Layout::new(Path::new("/data"));
+        files.create_dir_all(&layout.segment_dir()).expect("dir");
+        let fs: Arc<dyn FileSystem> = Arc::new(files.clone());
+        let spares = Spares::new(fs, layout.clone(), true).expect("thread");
+        spares.want(8192);
+        wait_until_ready(&spares);
+        // Asked for again before the first was taken: the next one is prepared the moment it is,
+        // while whoever took it has not yet given it its name.
+        spares.want(8192);
+        let taken = spares.take(8192).expect("prepared");
+        wait_until_ready(&spares);
+        taken.file.write_all_at(b"mine", 0).expect("write");
+        let named = layout.segment_path(1);
+        files.rename(&taken.path, &named).expect("still there");
+        let mut seen = [0; 4];
+        let file = files.open(&named, false).expect("named");
+        file.read_at(&mut seen, 0).expect("read");
+        assert_eq!(&seen, b"mine", "the name leads to the file that was taken");
+        assert_ne!(spares.take(8192).expect("another").path, taken.path);
+    }
 }

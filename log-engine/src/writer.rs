@@ -120,16 +120,20 @@ impl Writer {
     }
 
     /// A write that failed for want of room is taken back: the frame's head is made zero, so that
-    /// whatever else of it reached the file never verifies.
+    /// whatever else of it reached the file never verifies. Durably, before anybody is told that
+    /// there was no room: what was refused must not be there after a power cut.
     fn undo(&mut self, at: u64, error: &io::Error) -> WriteError {
         if !is_no_space(error) {
             return self.failed("write", error);
         }
-        match self
-            .segment
-            .file
+        let file = &self.segment.file;
+        let undone = file
             .write_all_at(&[0u8; FRAME_HEADER_BYTES], at)
-        {
+            .and_then(|()| match breakage::is(Breakage::UndoUnsynced) {
+                true => Ok(()),
+                false => file.sync_data(),
+            });
+        match undone {
             Ok(()) => WriteError::NoSpace,
             Err(again) => self.failed("undo a frame in", &again),
         }
@@ -155,7 +159,7 @@ impl Writer {
         let old = self.segment.clone();
         // A witness may not be synced yet. The new segment's name is a claim that everything before
         // its seal is there: without this a cut could leave the name and take the witness.
-        if self.durable_lsn + 1 < self.next_lsn {
+        if self.durable_lsn + 1 < self.next_lsn && !breakage::is(Breakage::SkipWitnessSync) {
             self.sync("sync")?;
             self.durable_lsn = self.next_lsn - 1;
         }
@@ -250,7 +254,14 @@ pub(crate) fn make_segment(
             WriteError::Failed(at_path(doing, path, error))
         }
     };
-    let fresh = take(capacity).map_err(|e| no_room(&path, "make room for", &e))?;
+    // Nothing has happened yet, so no failure here stops the log: a file that cannot be made, for
+    // want of room, of descriptors or of anything else, is made later or not at all.
+    let fresh = take(capacity).map_err(|error| {
+        if !is_no_space(&error) {
+            tracing::warn!(path = %path.display(), %error, "the next segment cannot be made");
+        }
+        WriteError::NoSpace
+    })?;
     let mut salt = [0u8; 4];
     let failed = |doing: &str, e: io::Error| WriteError::Failed(at_path(doing, &path, &e));
     fs.random(&mut salt)
@@ -316,7 +327,14 @@ pub(crate) fn make_first_segment(
         segment_bytes: segment_bytes.min(FIRST_SEGMENT_BYTES),
         frame_len: 0,
     };
-    let take = |capacity| prepare(fs, layout.scratch_path("first"), capacity);
+    let take = |capacity| {
+        let path = layout.scratch_path("first");
+        // Left by an opening that was cut short; nothing else makes a file of this name.
+        match fs.remove(&path) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
+            _ => prepare(fs, path, capacity),
+        }
+    };
     make_segment(fs, layout, &identity, state, room, &take)
 }
 

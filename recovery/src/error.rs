@@ -52,6 +52,13 @@ pub enum DamageKind {
         /// Its value.
         found: u64,
     },
+    /// The file is shorter than the segment was made.
+    Truncated {
+        /// Bytes the header says it has.
+        expected: u64,
+        /// Bytes it has.
+        found: u64,
+    },
     /// A frame that was durable does not verify.
     Frame {
         /// LSN it should have.
@@ -114,6 +121,10 @@ impl std::fmt::Display for DamageKind {
                     "the header's {field} is {found}, more than this build can read"
                 )
             }
+            DamageKind::Truncated { expected, found } => write!(
+                f,
+                "the segment was made with {expected} bytes and the file has {found}; it was cut short"
+            ),
             DamageKind::Frame {
                 lsn,
                 error,

@@ -18,4 +18,4 @@ pub use error::{Damage, DamageKind, RecoverError};
 pub use open::{inspect, recover};
 pub use report::{ChannelReport, Report, SegmentReport};
 pub use tail::Torn;
-pub use walk::{Ending, Unsealed, Visitor, Walk, walk};
+pub use walk::{Ending, Unproven, Unsealed, Visitor, Walk, walk};

@@ -36,7 +36,7 @@ pub fn recover(
         path: lock_path.clone(),
     })?;
     let known = read_identity(&**fs, &layout)?.filter(|_| !breakage::is(Breakage::StartEmpty));
-    if known.is_none() {
+    if known.is_none() && !breakage::is(Breakage::SkipParentSync) {
         sync_above(&**fs, layout.root())?;
     }
     let found = match walk(&**fs, &layout, true, &mut ()) {
@@ -70,7 +70,7 @@ pub fn recover(
         Some(_) => {}
         None => write_identity(&**fs, &layout, &report.engine_id)?,
     }
-    repair(&**fs, &found)?;
+    repair(&**fs, &layout, &found)?;
     let Walk {
         state,
         segments,
@@ -125,8 +125,10 @@ pub fn inspect(
 }
 
 /// Makes the directory itself durable, which may have been made just now or by an attempt that was
-/// cut short: a log is only as durable as the names of the directories above it.
+/// cut short: a log is only as durable as the names of the directories above it. Done before the
+/// log's id is written: where the id can be read, this was done.
 fn sync_above(fs: &dyn FileSystem, root: &Path) -> Result<(), RecoverError> {
+    fs.sync_dir(root).map_err(io_error("sync", root))?;
     for dir in root.ancestors().skip(1) {
         let dir = if dir.as_os_str().is_empty() {
             Path::new(".")
@@ -171,19 +173,19 @@ fn write_identity(fs: &dyn FileSystem, layout: &Layout, id: &str) -> Result<(), 
     let file = fs.open(&path, true).map_err(io_error("open", &path))?;
     file.write_all_at(format!("{id}\n").as_bytes(), 0)
         .map_err(io_error("write", &path))?;
-    file.sync_data().map_err(io_error("sync", &path))?;
-    fs.sync_dir(layout.root())
-        .map_err(io_error("sync", layout.root()))
+    file.sync_data().map_err(io_error("sync", &path))
 }
 
 /// Makes the end of the log one that can be written after.
-fn repair(fs: &dyn FileSystem, found: &Walk) -> Result<(), RecoverError> {
+fn repair(fs: &dyn FileSystem, layout: &Layout, found: &Walk) -> Result<(), RecoverError> {
     let Some(last) = found.segments.last() else {
         return Ok(());
     };
-    if let Some(Unsealed { at, torn, .. }) = &found.unsealed
-        && let Some(previous) = found.segments.iter().nth_back(1)
-    {
+    let previous = found.segments.iter().nth_back(1);
+    if !breakage::is(Breakage::SkipRecoverySync) {
+        make_durable(fs, layout, found)?;
+    }
+    if let (Some(Unsealed { at, torn, .. }), Some(previous)) = (&found.unsealed, previous) {
         if let Some(torn) = torn {
             zero(previous, torn)?;
         }
@@ -200,13 +202,7 @@ fn repair(fs: &dyn FileSystem, found: &Walk) -> Result<(), RecoverError> {
             "dropped a torn tail; nothing in it was acknowledged as durable"
         );
     }
-    // What was read may still be only in the page cache of a process that died: it is durable, and
-    // may be built on, from here on.
-    if !breakage::is(Breakage::SkipRecoverySync) {
-        last.file
-            .sync_data()
-            .map_err(io_error("sync", &last.path))?;
-    }
+    // The log was synced above, so what says that they are dead is durable before they go.
     for path in &found.dead {
         fs.remove(path).map_err(io_error("remove", path))?;
     }
@@ -218,6 +214,34 @@ fn repair(fs: &dyn FileSystem, found: &Walk) -> Result<(), RecoverError> {
         }
     }
     Ok(())
+}
+
+/// Makes durable what was read, before anything builds on it or claims that it is.
+///
+/// It may be only in the page cache, left there by a process that died between a write and its sync
+/// or between a rename and the directory's. After a sync that *failed* the cache may even show what
+/// the system has given up writing, and a further sync would succeed without it: so frames that
+/// nothing proves durable are written again, in their place, and only then synced. Older segments
+/// need none of this: the roll after them made them durable.
+fn make_durable(fs: &dyn FileSystem, layout: &Layout, found: &Walk) -> Result<(), RecoverError> {
+    let dir = layout.segment_dir();
+    for segment in found.segments.iter().rev().take(2).rev() {
+        let path = &segment.path;
+        for frame in &found.unproven {
+            if frame.segment == segment.header.number && !breakage::is(Breakage::BelievePageCache) {
+                // It was read and verified a moment ago: its length lies within the file.
+                let mut bytes = vec![0u8; frame.len as usize];
+                let read = read_full_at(&*segment.file, &mut bytes, frame.at);
+                let read = read.map_err(io_error("read", path))?;
+                segment
+                    .file
+                    .write_all_at(&bytes[..read], frame.at)
+                    .map_err(io_error("write again what was in", path))?;
+            }
+        }
+        segment.file.sync_data().map_err(io_error("sync", path))?;
+    }
+    fs.sync_dir(&dir).map_err(io_error("sync", &dir))
 }
 
 /// Zeroes a torn tail, so that no byte of it can ever be part of a later frame's neighbourhood.

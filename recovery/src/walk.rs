@@ -1,11 +1,12 @@
 //! Reading every segment and frame in order.
 
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use saguin_log_engine::breakage::{self, Breakage};
 use saguin_log_engine::format::{
-    FLAG_CLEAN, FLAG_PROLOGUE, FrameError, Op, SEGMENT_HEADER_BYTES, SegmentHeader,
+    FLAG_CLEAN, FLAG_PROLOGUE, FrameError, FrameHeader, Op, SEGMENT_HEADER_BYTES, SegmentHeader,
 };
 use saguin_log_engine::scan::{ScanError, Scanner};
 use saguin_log_engine::state::{Location, State};
@@ -49,6 +50,19 @@ pub struct Unsealed {
     pub torn: Option<Torn>,
 }
 
+/// A frame that verifies, but that no later frame claims to be durable: it may lie in the page cache
+/// of this machine and nowhere else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unproven {
+    /// Number of its segment.
+    pub segment: u64,
+    /// Position.
+    pub at: u64,
+    /// Length, in bytes.
+    pub len: u64,
+    lsn: u64,
+}
+
 /// What a walk found.
 #[derive(Debug)]
 pub struct Walk {
@@ -69,6 +83,8 @@ pub struct Walk {
     pub unsealed: Option<Unsealed>,
     /// Segments from before the log's beginning, whose removal a crash cut short.
     pub dead: Vec<PathBuf>,
+    /// The last frames, in order, as far as nothing proves them durable.
+    pub unproven: VecDeque<Unproven>,
     /// Files that are no part of the log: left by a crash, or put there by somebody.
     pub others: Vec<PathBuf>,
 }
@@ -103,6 +119,7 @@ pub fn walk(
         end: 0,
         ending: Ending::Whole { clean: false },
         unsealed: None,
+        unproven: VecDeque::new(),
         written_elsewhere: !write,
         visitor,
     };
@@ -138,6 +155,7 @@ pub fn walk(
         last_lsn,
         ending,
         unsealed,
+        unproven,
         ..
     } = walker;
     // The log itself says which segments belong to it: a missing front is seen too.
@@ -162,6 +180,7 @@ pub fn walk(
         ending,
         unsealed,
         dead,
+        unproven,
         others,
     })
 }
@@ -281,6 +300,7 @@ struct Walker<'v> {
     end: u64,
     ending: Ending,
     unsealed: Option<Unsealed>,
+    unproven: VecDeque<Unproven>,
     /// The log is only looked at, and somebody else may be writing to it.
     written_elsewhere: bool,
     visitor: &'v mut dyn Visitor,
@@ -314,7 +334,13 @@ impl Walker<'_> {
             return Err(Damage::new(&segment.path, 0, kind).into());
         }
         let len = segment.file.len().map_err(io("measure", &segment.path))?;
-        let limit = len.min(segment.header.capacity);
+        // A segment has its whole length before it has its name.
+        let limit = segment.header.capacity;
+        if len < limit {
+            let (expected, found) = (limit, len);
+            let kind = DamageKind::Truncated { expected, found };
+            return Err(Damage::new(&segment.path, found, kind).into());
+        }
         let mut report = SegmentReport::new(segment);
         let ended = loop {
             let ended = self.frames(segment, limit, &mut report)?;
@@ -323,12 +349,13 @@ impl Walker<'_> {
                 break None;
             };
             match self.rest(segment, limit).judge(&error) {
-                Ok(None) => break Some(Ok(None)),
+                Ok(None) => break Some((Ok(None), error)),
                 // What was read as no frame has become one since, and the log goes on after it.
                 _ if self.written_elsewhere && verifies(segment, self.end, limit) => {}
-                judged => break Some(judged),
+                judged => break Some((judged, error)),
             }
         };
+        let empty = report.frames == 0;
         self.reports.push(report);
         match (ended, next) {
             (None, Some(_)) => Ok(()),
@@ -337,8 +364,18 @@ impl Walker<'_> {
                 let kind = DamageKind::MissingSegment { number };
                 Err(Damage::new(&segment.path, self.end, kind).into())
             }
-            (Some(judged), next) => {
+            (Some((judged, error)), next) => {
                 let torn = judged?;
+                // The prologue was durable before the segment had its name: no crash tears it, and
+                // a log that went on without it could not be opened again.
+                if empty {
+                    let kind = DamageKind::Frame {
+                        lsn: segment.header.first_lsn,
+                        error,
+                        intact_after: torn.map_or(0, |torn| torn.frames),
+                    };
+                    return Err(Damage::new(&segment.path, self.end, kind).into());
+                }
                 match next {
                     None => {
                         if let Some(torn) = torn {
@@ -373,6 +410,23 @@ impl Walker<'_> {
         self.unsealed = Some(Unsealed { path, at, torn });
         self.last_lsn = seal_lsn;
         Ok(())
+    }
+
+    /// Frames are in order, and so is what they claim.
+    fn unproven(&mut self, segment: &Segment, at: u64, header: &FrameHeader) {
+        while self
+            .unproven
+            .front()
+            .is_some_and(|frame| frame.lsn <= header.durable_lsn)
+        {
+            self.unproven.pop_front();
+        }
+        self.unproven.push_back(Unproven {
+            segment: segment.header.number,
+            at,
+            len: header.frame_len(),
+            lsn: header.lsn,
+        });
     }
 
     fn rest<'f>(&self, segment: &'f Segment, limit: u64) -> Rest<'f> {
@@ -442,6 +496,7 @@ impl Walker<'_> {
                 self.visitor.operation(segment, at, header.lsn, &op);
                 sealed |= matches!(op, Op::Seal { .. });
             }
+            self.unproven(segment, at, &header);
             self.last_lsn = header.lsn;
             self.ending = Ending::Whole {
                 clean: header.flags & FLAG_CLEAN != 0,

@@ -8,9 +8,9 @@ mod common;
 use std::path::{Path, PathBuf};
 
 use common::*;
-use saguin_log_engine::Operation;
 use saguin_log_engine::format::{FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES};
 use saguin_log_engine::storage::{FileSystem, MemFiles};
+use saguin_log_engine::{Operation, ReadError, ReadLimit};
 use saguin_recovery::{DamageKind, Ending, RecoverError, inspect};
 
 /// A closed log of several segments with every kind of operation in it.
@@ -168,25 +168,31 @@ fn a_missing_duplicated_swapped_or_foreign_segment_is_named() {
 fn a_truncated_segment_is_named() {
     let files = log();
     for (path, end) in ends(&files) {
-        let last = Some(&path) == segments(&files).last();
+        let header = SEGMENT_HEADER_BYTES as u64;
         for len in [
             0,
             7,
             100,
-            SEGMENT_HEADER_BYTES as u64 - 1,
-            SEGMENT_HEADER_BYTES as u64 + 5,
+            header - 1,
+            header,
+            header + 5,
+            (header + end) / 2,
+            end,
         ] {
             let files = files.copy();
             files.edit(&path, |bytes| bytes.truncate(len as usize));
-            // Nothing can say that a last segment cut right after its header once held frames,
-            // except its prologue: a segment is durable with it or does not exist.
-            if len > SEGMENT_HEADER_BYTES as u64 && last {
-                let (report, _) = inspect(&files, Path::new(DIR), &mut ()).unwrap();
-                assert!(matches!(report.ending, Ending::Torn(_)));
-            } else {
-                assert_eq!(damage(&files).path, path, "cut to {len} of {end}");
-            }
+            assert_eq!(damage(&files).path, path, "cut to {len} of {end}");
         }
+    }
+}
+
+#[test]
+fn a_segment_emptied_behind_its_header_is_named() {
+    let files = log();
+    for (path, _) in ends(&files) {
+        let files = files.copy();
+        files.edit(&path, |bytes| bytes[SEGMENT_HEADER_BYTES..].fill(0));
+        assert_eq!(damage(&files).path, path);
     }
 }
 
@@ -226,4 +232,30 @@ fn contents(files: &MemFiles, path: &Path) -> Vec<u8> {
 
 fn write(files: &MemFiles, path: &Path, bytes: &[u8]) {
     files.create(path).unwrap().write_all_at(bytes, 0).unwrap();
+}
+
+#[test]
+fn records_before_a_damaged_one_are_served_and_the_damage_is_named() {
+    let files = MemFiles::new();
+    let (engine, _) = open(&files).unwrap();
+    let c = define(&engine);
+    for i in 1..=5 {
+        append(&engine, c.log, &format!("a record with number {i}"));
+    }
+    let path = segments(&files).pop().unwrap();
+    files.edit(&path, |bytes| {
+        let at = bytes.windows(8).position(|w| w == b"number 3").unwrap();
+        bytes[at] ^= 1;
+    });
+    let limit = ReadLimit {
+        records: 10,
+        bytes: 1000,
+    };
+    let good = engine.read_from(c.log, 1, limit).unwrap().records;
+    assert_eq!(good.iter().map(|r| r.offset).collect::<Vec<_>>(), [1, 2]);
+    let damaged = engine.read_from(c.log, 3, limit).unwrap_err();
+    assert!(
+        matches!(&damaged, ReadError::Damaged { path: p, .. } if *p == path),
+        "{damaged}"
+    );
 }

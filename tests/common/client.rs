@@ -89,6 +89,7 @@ impl Hello {
 
 /// What came from the broker.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "one at a time, and never kept")]
 pub enum Answer {
     /// A packet.
     Packet(Packet),

@@ -21,7 +21,13 @@ impl std::fmt::Debug for Record {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let head = self.body.get(..self.body.len().min(14)).unwrap_or_default();
         let head = String::from_utf8_lossy(head);
-        write!(f, "{:?} {}B {}B @", head.trim_end_matches(['.', '\0']), self.body.len(), self.size)?;
+        write!(
+            f,
+            "{:?} {}B {}B @",
+            head.trim_end_matches(['.', '\0']),
+            self.body.len(),
+            self.size
+        )?;
         match self.timestamp {
             Some(timestamp) => write!(f, "{timestamp}"),
             None => f.write_str("-"),

@@ -327,11 +327,12 @@ impl Run {
     /// Damage to the last frame is told from a torn tail from here on.
     fn settle(&mut self) -> Checked {
         self.note("settle");
+        let failures = self.disk.failures().0;
         let engine = self.engine()?;
         engine.settle();
         // Answered after the witness is written.
         let _ = engine.submit(Batch::default()).wait();
-        self.failed_for_a_reason(self.disk.failures().0)
+        self.failed_for_a_reason(failures)
     }
 
     fn second_opener(&mut self) -> Checked {
@@ -372,9 +373,11 @@ impl Run {
         if let Some(early) = lock(&early).take() {
             return broken("nothing is shown before it is durable", early);
         }
+        let failed = self.disk.failures().0 > failures || self.disk.ended().is_some();
         let judged = Judged {
-            no_room: self.disk.failures().1 > refusals,
-            failed: self.disk.failures().0 > failures || self.disk.ended().is_some(),
+            // A segment that cannot be made, for whatever reason, is no room and no failure.
+            no_room: failed || self.disk.failures().1 > refusals,
+            failed,
             was_latched,
         };
         self.judge(group, answers, &judged)?;
@@ -740,13 +743,25 @@ impl Run {
         }
         // Readers have seen it: it stays.
         self.in_flight.clear();
-        self.last_lsn = self.last_lsn.max(report.last_lsn);
+        if report.last_lsn < self.last_lsn {
+            return broken(
+                format!("a log that ends at or after frame {}", self.last_lsn),
+                format!("it ends with frame {}", report.last_lsn),
+            );
+        }
+        self.last_lsn = report.last_lsn;
         self.engine = Some(Arc::new(engine));
         Ok(())
     }
 
-    /// Nothing is on its way any more.
-    pub(super) fn forget_in_flight(&mut self) {
+    /// What is after this frame read as torn, and was reported so.
+    pub(super) fn log_ends_at(&mut self, last_lsn: u64) {
+        self.last_lsn = self.last_lsn.min(last_lsn);
+    }
+
+    /// This is what the log holds, and nothing is on its way.
+    pub(super) fn holds(&mut self, model: Model) {
+        self.model = model;
         self.in_flight.clear();
     }
 

@@ -45,7 +45,12 @@ pub(super) fn try_one(run: &mut Run) -> Checked {
     match run.recover() {
         Err(RecoverError::Damage(damage)) => {
             run.counts.damage_named += 1;
-            run.note(&format!("named: {damage}"));
+            // Not the sums it names: headers say when they were written, which is not the run's.
+            run.note(&format!(
+                "named: {} at {}",
+                damage.path.display(),
+                damage.at
+            ));
             let after = run.disk.files();
             for (path, bytes) in &files {
                 if after.get(path) != Some(bytes) {
@@ -74,13 +79,12 @@ pub(super) fn try_one(run: &mut Run) -> Checked {
             let seen = view(&engine);
             let seen = seen.or_else(|why| broken("everything recovered can be read", why))?;
             // The last frame has no witness yet: then damage to it is a torn tail, and reported.
-            if run.candidate(&seen).is_none()
-                && seen == run.before_last
-                && torn_there(&report, &tampered)
-            {
-                run.note("the last frame, without a witness, reads as torn");
-                run.model = seen;
-                run.forget_in_flight();
+            if torn_there(&report, &tampered) {
+                run.log_ends_at(report.last_lsn);
+                if run.candidate(&seen).is_none() && seen == run.before_last {
+                    run.note("the last frame, without a witness, reads as torn");
+                    run.holds(seen);
+                }
             }
             run.opened(engine, &report)
         }

@@ -107,7 +107,13 @@ impl Workload {
     /// A channel of a kind; now and then one that is not, or is not there.
     fn channel(&mut self, model: &Model, kind: Kind) -> Option<u32> {
         if self.rng.one_in(60) {
-            return Some(self.rng.below(10) as u32);
+            // An id that is about to be defined is not known to anybody yet.
+            let any = self.rng.index(model.channels.len() + 1);
+            return Some(if any < model.channels.len() {
+                any as u32
+            } else {
+                99
+            });
         }
         let ids: Vec<u32> = (0u32..)
             .zip(&model.channels)
