@@ -201,9 +201,9 @@ impl Planner {
                 channel,
                 record,
             } => {
-                let freed = self.remove_job(state, *work, *work_offset)?;
                 // Never refused for room: a bound does not refuse what relieves the queue.
                 let offset = self.take(state, *channel, Kind::Sequence, record, None)?;
+                let freed = self.remove_job(state, *work, *work_offset)?;
                 self.frame.push(&Op::DeadLetter {
                     work: work.0,
                     work_offset: *work_offset,
