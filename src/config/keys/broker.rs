@@ -174,7 +174,7 @@ pub(in crate::config) static LOG_PROVIDER: Section = Section {
             Required,
             "Its directory. Two providers may not share one.",
         ),
-        // A log gives no disk space back yet, so no bound on it could be kept.
+        // A log keeps no reserve for what relieves it yet, so no bound on it could be kept.
         not_yet("max_bytes"),
         key(
             "durability",
