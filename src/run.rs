@@ -57,6 +57,7 @@ async fn serve(config: &Config, log_format: LogFormat) -> Result<(), Box<dyn Err
     let mut user_1 = signal(SignalKind::user_defined1())?;
     let mut user_2 = signal(SignalKind::user_defined2())?;
 
+    tracing::info!(id = %config.broker.id, "starting");
     let max_connections = bound_connections(config.broker.limits.max_connections);
     let clock = MonotonicClock::start();
     let (store_wake, timer) = (StoreWake::default(), StoreWake::default());
