@@ -797,7 +797,7 @@ impl File for SimFile {
 fn part(rng: &mut Rng, len: usize) -> usize {
     match rng.below(4) {
         0 => 0,
-        1 => len,
+        1 | 2 => len,
         _ => rng.index(len + 1),
     }
 }

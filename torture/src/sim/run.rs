@@ -246,6 +246,7 @@ impl Run {
         self.calm();
         self.end(End::Cut)?;
         self.open()?;
+        self.calm();
         // It goes on: the next batch is kept, at the next offset.
         self.submit(Workload::define())?;
         let group = self.workload.group(&self.model);
@@ -278,8 +279,13 @@ impl Run {
         }
         match self.rng.below(100) {
             0..68 => {
+                let no_room = self.counts.no_room;
                 let group = self.workload.group(&self.model);
                 self.submit(group)?;
+                // What was refused for want of room is gone, before anything else is written too.
+                if self.counts.no_room > no_room && self.rng.one_in(2) {
+                    return self.end(self.disk.ended().unwrap_or(End::Cut));
+                }
             }
             68..73 => self.settle()?,
             73..78 => self.compare()?,
@@ -289,7 +295,12 @@ impl Run {
             85..91 => self.arm(40),
             91..95 => {
                 let fault = [Fault::Io, Fault::NoSpace][self.rng.index(2)];
-                let after = self.rng.below(12);
+                // The very next is mostly a frame, which alone can be taken back.
+                let after = if self.rng.one_in(2) {
+                    0
+                } else {
+                    self.rng.below(12)
+                };
                 self.note(&format!("{fault:?} in {after} operations"));
                 self.disk.set_fault(Some((after, fault)));
             }
@@ -603,12 +614,13 @@ impl Run {
         self.note("close");
         self.counts.closes += 1;
         let before = self.disk.failures();
+        // An engine that failed cannot say that it was closed.
+        let latched = std::mem::take(&mut self.latched);
         self.engine = None;
-        self.latched = false;
         if let Some(end) = self.disk.ended() {
             return self.end(end);
         }
-        if self.disk.failures() == before && self.in_flight.is_empty() {
+        if !latched && self.disk.failures() == before {
             // Nothing of a log that was closed is lost, and damage to it is damage.
             self.before_last = self.model.clone();
         }

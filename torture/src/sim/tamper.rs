@@ -115,7 +115,7 @@ fn choose(run: &mut Run, whole: &Files) -> Option<(Tampered, Files)> {
     let rng = &mut run.rng;
     let segment = path.extension().is_some_and(|e| e == "seg");
     let bytes = files.get_mut(&path)?;
-    let tampered = match rng.below(11) {
+    let tampered = match rng.below(13) {
         0 => {
             files.remove(&path);
             Tampered {
@@ -148,7 +148,7 @@ fn choose(run: &mut Run, whole: &Files) -> Option<(Tampered, Files)> {
                 what,
             }
         }
-        2 | 3 if segment => {
+        2..6 if segment => {
             let frames = frames(bytes);
             let (from, len) = *frames.get(rng.index(frames.len()))?;
             let same: Vec<usize> = frames
