@@ -3,6 +3,7 @@
 pub mod broker;
 pub mod cli;
 pub mod config;
+mod descriptors;
 pub mod mqtt;
 pub mod run;
 pub mod storage;

@@ -15,6 +15,7 @@ use crate::broker::topic::{RouteSource, dead_letter_channel_name};
 use crate::broker::{Broker, BrokerSetup, ChannelSetup, QueueParts, Start, Wake};
 use crate::cli::LogFormat;
 use crate::config::{self, ChannelSettings, Config, ProtocolVersion};
+use crate::descriptors::bound_connections;
 use crate::mqtt::{MonotonicClock, Server, ServerSettings, StoreWake};
 use crate::storage::log::{ChannelSpec, LogOptions, LogStore};
 use crate::storage::{ChannelId, ChannelKind, Store};
@@ -51,8 +52,12 @@ async fn serve(config: &Config, log_format: LogFormat) -> Result<(), Box<dyn Err
     // Caught from the first moment: a stop asked for during a long start is not lost.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
+    // Unanswered, each of these would end the process.
     let mut hang_up = signal(SignalKind::hangup())?;
+    let mut user_1 = signal(SignalKind::user_defined1())?;
+    let mut user_2 = signal(SignalKind::user_defined2())?;
 
+    let max_connections = bound_connections(config.broker.limits.max_connections);
     let clock = MonotonicClock::start();
     let (store_wake, timer) = (StoreWake::default(), StoreWake::default());
     let providers = open_providers(config, &store_wake.callback())?;
@@ -66,7 +71,7 @@ async fn serve(config: &Config, log_format: LogFormat) -> Result<(), Box<dyn Err
         .collect();
     let server = Server::start(
         broker,
-        server_settings(config),
+        server_settings(config, max_connections),
         clock,
         &addresses,
         store_wake,
@@ -80,9 +85,9 @@ async fn serve(config: &Config, log_format: LogFormat) -> Result<(), Box<dyn Err
         tokio::select! {
             _ = terminate.recv() => break,
             _ = interrupt.recv() => break,
-            _ = hang_up.recv() => {
-                tracing::info!("SIGHUP does nothing; SIGTERM stops the broker");
-            }
+            _ = hang_up.recv() => does_nothing("SIGHUP"),
+            _ = user_1.recv() => does_nothing("SIGUSR1"),
+            _ = user_2.recv() => does_nothing("SIGUSR2"),
         }
     }
     tracing::info!("stopping; a second signal aborts");
@@ -94,6 +99,12 @@ async fn serve(config: &Config, log_format: LogFormat) -> Result<(), Box<dyn Err
         }
     }
     Ok(())
+}
+
+fn does_nothing(signal: &str) {
+    tracing::info!(
+        "{signal} does nothing: this version reads nothing again; SIGTERM stops the broker"
+    );
 }
 
 /// The line that says the broker is ready, whatever the log level: whoever started it waits for it.
@@ -116,10 +127,10 @@ async fn second(terminate: &mut Signal, interrupt: &mut Signal) {
     }
 }
 
-fn server_settings(config: &Config) -> ServerSettings {
+fn server_settings(config: &Config, max_connections: usize) -> ServerSettings {
     let limits = &config.broker.limits;
     ServerSettings {
-        max_connections: limits.max_connections,
+        max_connections,
         connect_timeout: limits.connect_timeout,
         write_timeout: limits.write_timeout,
         max_connect_size: size(limits.max_connect_size),
@@ -179,8 +190,18 @@ fn open_providers(
             wake: wake.clone(),
         };
         let opened = LogStore::open(&options, &specs);
-        let (store, ids, _) =
+        let (store, ids, report) =
             opened.map_err(|error| format!("the storage provider `{}`: {error}", provider.name))?;
+        for kept in &report.channels {
+            if !specs.iter().any(|spec| spec.name == kept.name) {
+                tracing::warn!(
+                    provider = %provider.name,
+                    channel = %kept.name,
+                    records = kept.count,
+                    "the store holds a channel that the configuration does not name: what is published to its topics is broadcast now, and its records stay where they are; name it again to go on with it"
+                );
+            }
+        }
         let names = specs.into_iter().map(|spec| spec.name);
         providers.insert(
             provider.name.clone(),

@@ -2,7 +2,10 @@
 
 mod common;
 
-use common::{Broker, hello, hello_v311};
+use std::io::Read;
+use std::net::TcpStream;
+
+use common::{Broker, Setup, hello, hello_v311};
 use rustix::process::Signal;
 use saguin_mqtt_codec::ReasonCode;
 
@@ -70,4 +73,36 @@ fn a_hang_up_is_no_stop() {
 fn a_stop_with_nobody_connected_is_a_stop() {
     let mut broker = Broker::start();
     assert_eq!(broker.stop().code(), Some(0));
+}
+
+#[test]
+fn neither_a_half_open_socket_nor_a_deaf_client_holds_a_stop_up() {
+    let mut broker = Broker::with(&Setup {
+        limits: "write_timeout: 1h, connect_timeout: 1h, session_queue_bytes: 64MiB",
+        ..Setup::default()
+    });
+    let mut half_open = TcpStream::connect(broker.address()).unwrap();
+    let mut deaf = hello("deaf").connect(&broker);
+    deaf.follow("events/#");
+    let mut publisher = hello("publisher").connect(&broker);
+    let large = "x".repeat(500_000);
+    for _ in 0..40 {
+        assert_eq!(publisher.publish("events/a", large.clone()), R::Success);
+    }
+    // Without an end to its patience the broker would outlast that of this test.
+    assert_eq!(broker.stop().code(), Some(0));
+    assert_eq!(half_open.read(&mut [0]).unwrap(), 0);
+    assert!(!broker.logged().contains("did not end in time"));
+    drop(deaf);
+}
+
+#[test]
+fn a_signal_with_no_meaning_here_is_logged_and_ends_nothing() {
+    for (signal, name) in [(Signal::USR1, "SIGUSR1"), (Signal::USR2, "SIGUSR2")] {
+        let broker = Broker::start();
+        let mut client = hello("client").connect(&broker);
+        broker.signal(signal);
+        broker.wait_for_line(name);
+        client.ping();
+    }
 }

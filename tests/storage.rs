@@ -27,6 +27,21 @@ fn a_second_broker_on_the_directory_is_refused() {
     broker.restart();
 }
 
+#[test]
+fn a_channel_the_configuration_no_longer_names_is_warned_of() {
+    let mut broker = Broker::start();
+    let mut client = hello("client").connect(&broker);
+    assert_eq!(client.publish("events/a", "x"), R::Success);
+    assert_eq!(broker.stop().code(), Some(0));
+    let text = std::fs::read_to_string(broker.config()).unwrap();
+    let without = text.replace("events: {type", "renamed: {type");
+    std::fs::write(broker.config(), without).unwrap();
+    broker.launch();
+    let warned = broker.wait_for_line("does not name");
+    assert!(warned.contains("channel=events"), "{warned}");
+    assert!(!warned.contains("renamed"), "{warned}");
+}
+
 /// The file under `directory` that has `needle` in it, and where.
 fn find(directory: &Path, needle: &[u8]) -> (PathBuf, usize) {
     let mut left = vec![directory.to_owned()];

@@ -129,6 +129,46 @@ pub enum Operation {
         /// Key.
         key: Bytes,
     },
+    /// Housekeeping of the engine itself.
+    Tidy(Tidy),
+}
+
+/// One step of making an old segment unnecessary. Only the engine makes one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tidy(pub(crate) TidyStep);
+
+/// States again what lies in an old segment, if it still does; or lets such segments go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum TidyStep {
+    /// A record of a sequence.
+    Record {
+        channel: ChannelId,
+        offset: u64,
+        record: NewRecord,
+    },
+    /// The entry of a key of a map.
+    Entry {
+        channel: ChannelId,
+        offset: u64,
+        deletion: bool,
+        key: Bytes,
+        record: NewRecord,
+    },
+    /// An unresolved job.
+    Job {
+        channel: ChannelId,
+        offset: u64,
+        record: NewRecord,
+    },
+    /// A small value of `len` bytes that lies in `from`.
+    Key {
+        space: u8,
+        key: Bytes,
+        len: usize,
+        from: u32,
+    },
+    /// Segments before this one belong to the log no longer.
+    Oldest { segment: u64 },
 }
 
 /// A trim whose cost was counted.
@@ -166,6 +206,11 @@ impl From<Operation> for Batch {
 }
 
 impl Batch {
+    /// Whether it is the engine's own housekeeping.
+    pub(crate) fn is_tidying(&self) -> bool {
+        matches!(self.operations.first(), Some(Operation::Tidy(_)))
+    }
+
     /// An upper bound of the bytes the batch takes in a frame.
     #[must_use]
     pub fn encoded_bound(&self) -> u64 {
@@ -188,6 +233,12 @@ impl Operation {
             }
             Operation::Forget { key, .. } | Operation::Delete { key, .. } => key.len(),
             Operation::Put { key, value, .. } => key.len() + value.len(),
+            Operation::Tidy(Tidy(step)) => match step {
+                TidyStep::Record { record, .. } | TidyStep::Job { record, .. } => record.body.len(),
+                TidyStep::Entry { key, record, .. } => key.len() + record.body.len(),
+                TidyStep::Key { key, len, .. } => key.len() + len,
+                TidyStep::Oldest { .. } => 0,
+            },
             Operation::Trim(_) | Operation::Attempt { .. } | Operation::Resolve { .. } => 0,
         };
         (FIXED_BOUND + opaque) as u64

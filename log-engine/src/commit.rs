@@ -4,6 +4,7 @@
 //! Nobody waits for company: a frame holds what arrived while the previous one was being synced.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use crate::batch::{CommitError, Receipt};
@@ -88,6 +89,11 @@ impl Committer {
                 return self.shared.outcomes_ready();
             }
             let stored = self.store();
+            if stored.is_ok() {
+                let others = self.taken.iter().filter(|p| !p.batch.is_tidying());
+                let bytes = others.map(|p| p.bytes).sum();
+                self.shared.credit.fetch_add(bytes, Relaxed);
+            }
             self.complete(planned, &stored);
         }
         // One wake of the callers' runtime per frame, never one per caller.
@@ -121,7 +127,11 @@ impl Committer {
         let segments = &self.shared.segments;
         let written = {
             let published = read(&self.shared.published);
-            let mut rolled = |segment: &Arc<_>| segments.push(Arc::clone(segment));
+            let bell = &self.shared.bell;
+            let mut rolled = |segment: &Arc<_>| {
+                segments.push(Arc::clone(segment));
+                bell.ring();
+            };
             self.writer
                 .commit(&mut self.planner.frame, &published.state, &mut rolled)
         };

@@ -1,12 +1,13 @@
 //! The open log.
 
 use std::path::Path;
+use std::sync::atomic::AtomicU64;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::batch::{Batch, ChannelId, CommitError, Operation};
 use crate::commit::Committer;
-use crate::format::{Kind, MAX_NAME_BYTES};
+use crate::format::{Kind, MAX_BODY_BYTES, MAX_NAME_BYTES};
 use crate::handoff::{Callback, Completion, Handoff, Pending, Ticket};
 use crate::latch::{Failure, Latch};
 use crate::plan::Planner;
@@ -14,8 +15,9 @@ use crate::segment::{Layout, Segment, Segments};
 use crate::spare::{Readiness, Spares};
 use crate::state::State;
 use crate::storage::{FileSystem, Lock};
-use crate::sync::{Arc, RwLock};
+use crate::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, lock};
 use crate::tail::TailCache;
+use crate::tidy::Tidied;
 use crate::writer::Writer;
 
 /// Largest key of the keyspace or a map, in bytes.
@@ -45,6 +47,8 @@ pub struct Options {
     pub tail_cache_bytes: u64,
     /// Prepare the next segment on a thread of its own.
     pub prepare_ahead: bool,
+    /// Give disk space back on a thread of its own; where not, [`Engine::tidy`] does it.
+    pub tidy_in_background: bool,
     /// How long the log is idle before its last frame gets a witness; see [`Engine::settle`].
     pub idle: Duration,
     /// See [`Wake`].
@@ -57,6 +61,7 @@ impl Default for Options {
             segment_bytes: 64 << 20,
             tail_cache_bytes: 16 << 20,
             prepare_ahead: true,
+            tidy_in_background: true,
             idle: Duration::from_secs(1),
             wake: None,
         }
@@ -69,6 +74,7 @@ impl std::fmt::Debug for Options {
             .field("segment_bytes", &self.segment_bytes)
             .field("tail_cache_bytes", &self.tail_cache_bytes)
             .field("prepare_ahead", &self.prepare_ahead)
+            .field("tidy_in_background", &self.tidy_in_background)
             .field("idle", &self.idle)
             .finish_non_exhaustive()
     }
@@ -87,10 +93,100 @@ pub(crate) struct Shared {
     pub(crate) handoff: Handoff,
     pub(crate) latch: Latch,
     next_segment: Readiness,
+    pub(crate) fs: Arc<dyn FileSystem>,
+    pub(crate) layout: Layout,
+    pub(crate) segment_bytes: u64,
+    /// Bytes committed for others that tidying has not matched by bytes moved.
+    pub(crate) credit: AtomicU64,
+    /// Held for one step of tidying.
+    pub(crate) tidying: Mutex<()>,
+    /// Rung to have the tidying thread look, or end.
+    pub(crate) bell: Bell,
     wake: Option<Wake>,
 }
 
+/// How often the tidying thread looks though nobody rang.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Its rest after a step that moved something: others' commits go first.
+const REST: Duration = Duration::from_millis(5);
+
+/// Rung for the tidying thread.
+#[derive(Debug, Default)]
+pub(crate) struct Bell {
+    rung: Mutex<Rung>,
+    ring: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Rung {
+    look: bool,
+    end: bool,
+}
+
+impl Bell {
+    pub(crate) fn ring(&self) {
+        lock(&self.rung).look = true;
+        self.ring.notify_all();
+    }
+
+    fn end(&self) {
+        lock(&self.rung).end = true;
+        self.ring.notify_all();
+    }
+
+    /// Waits to be rung, or for `time`; false at the end.
+    fn wait(&self, time: Duration) -> bool {
+        let mut rung = lock(&self.rung);
+        if !rung.look && !rung.end {
+            let waited = self.ring.wait_timeout(rung, time);
+            rung = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        rung.look = false;
+        !rung.end
+    }
+}
+
 impl Shared {
+    fn tidy_until_closed(&self) {
+        let mut wait = LOOK_EVERY;
+        while self.bell.wait(wait) {
+            wait = match self.tidy() {
+                Ok(Tidied::Nothing) => LOOK_EVERY,
+                Ok(_) => REST,
+                Err(error) => {
+                    // A failed engine says so elsewhere, once.
+                    if self.latch.get().is_none() {
+                        tracing::warn!(%error, "disk space is not given back; tried again");
+                    }
+                    LOOK_EVERY * 10
+                }
+            };
+        }
+    }
+
+    pub(crate) fn submit(&self, batch: Batch) -> Ticket {
+        let (ticket, completion) = Ticket::new();
+        self.push(batch, completion);
+        ticket
+    }
+
+    fn push(&self, batch: Batch, completion: Completion) {
+        let bytes = batch.encoded_bound();
+        let pending = Pending {
+            batch,
+            bytes,
+            completion,
+        };
+        let pushed = match bounded(&pending.batch, bytes) {
+            Ok(()) => self.handoff.push(pending),
+            Err(refusal) => Err((pending, refusal)),
+        };
+        if let Err((pending, refusal)) = pushed {
+            pending.completion.complete(Err(refusal));
+            self.outcomes_ready();
+        }
+    }
+
     pub(crate) fn outcomes_ready(&self) {
         if let Some(wake) = &self.wake {
             wake();
@@ -122,6 +218,7 @@ pub struct Recovered {
 pub struct Engine {
     pub(crate) shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
+    tidier: Option<JoinHandle<()>>,
     _lock: Box<dyn Lock>,
 }
 
@@ -143,6 +240,12 @@ impl Engine {
             .name("saguin-commit".into())
             .spawn(move || committer.run())?;
         engine.thread = Some(thread);
+        if options.tidy_in_background {
+            let shared = engine.shared.clone();
+            let work = move || shared.tidy_until_closed();
+            let named = std::thread::Builder::new().name("saguin-tidy".into());
+            engine.tidier = Some(named.spawn(work)?);
+        }
         Ok(engine)
     }
 
@@ -193,6 +296,12 @@ impl Engine {
             handoff: Handoff::default(),
             latch: Latch::default(),
             next_segment: spares.readiness(),
+            fs: fs.clone(),
+            layout: layout.clone(),
+            segment_bytes,
+            credit: AtomicU64::new(0),
+            tidying: Mutex::new(()),
+            bell: Bell::default(),
             wake: options.wake.clone(),
         });
         let writer = Writer {
@@ -218,6 +327,7 @@ impl Engine {
         let engine = Engine {
             shared,
             thread: None,
+            tidier: None,
             _lock: lock,
         };
         Ok((engine, committer))
@@ -239,18 +349,7 @@ impl Engine {
     }
 
     fn push(&self, batch: Batch, completion: Completion) {
-        let bytes = batch.encoded_bound();
-        if let Err(refusal) = bounded(&batch, bytes) {
-            completion.complete(Err(refusal));
-            self.shared.outcomes_ready();
-        } else if let Err((pending, refusal)) = self.shared.handoff.push(Pending {
-            batch,
-            bytes,
-            completion,
-        }) {
-            pending.completion.complete(Err(refusal));
-            self.shared.outcomes_ready();
-        }
+        self.shared.push(batch, completion);
     }
 
     /// Witnesses the last frame now, as [`Options::idle`] would later: before the next batch is
@@ -298,6 +397,13 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
+        // The tidying thread first: it waits for commits.
+        self.shared.bell.end();
+        if let Some(tidier) = self.tidier.take()
+            && tidier.join().is_err()
+        {
+            tracing::error!("the thread that gives disk space back panicked; this is a defect");
+        }
         self.shared.handoff.close();
         if let Some(thread) = self.thread.take()
             && thread.join().is_err()
@@ -307,13 +413,19 @@ impl Drop for Engine {
     }
 }
 
+/// Most bytes of a batch of the engine's own: it may have to state again, together, what several
+/// batches brought.
+const MAX_TIDY_BYTES: u64 = MAX_BODY_BYTES as u64 - (1 << 20);
+
 /// The bounds of one batch, checked before it takes a place in the queue.
 fn bounded(batch: &Batch, bytes: u64) -> Result<(), CommitError> {
-    if bytes > MAX_BATCH_BYTES || batch.operations.len() > MAX_BATCH_OPERATIONS {
-        return Err(CommitError::TooLarge {
-            bytes,
-            max_bytes: MAX_BATCH_BYTES,
-        });
+    let max_bytes = if batch.is_tidying() {
+        MAX_TIDY_BYTES
+    } else {
+        MAX_BATCH_BYTES
+    };
+    if bytes > max_bytes || batch.operations.len() > MAX_BATCH_OPERATIONS {
+        return Err(CommitError::TooLarge { bytes, max_bytes });
     }
     for operation in &batch.operations {
         let good = match operation {

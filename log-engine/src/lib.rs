@@ -15,6 +15,7 @@
 //! | what does the log add up to? | [`state`] |
 //! | which offsets does a batch get? | `plan` |
 //! | when is it acknowledged? | `commit`, `writer` |
+//! | what may be deleted? | `tidy` |
 //! | how is a record read back? | `read`, `scan` |
 
 mod batch;
@@ -33,9 +34,10 @@ pub mod state;
 pub mod storage;
 mod sync;
 mod tail;
+mod tidy;
 mod writer;
 
-pub use batch::{Batch, ChannelId, CommitError, NewRecord, Operation, Receipt, TrimPlan};
+pub use batch::{Batch, ChannelId, CommitError, NewRecord, Operation, Receipt, Tidy, TrimPlan};
 pub use engine::{
     Engine, MAX_BATCH_BYTES, MAX_BATCH_OPERATIONS, MAX_KEY_BYTES, MAX_SEGMENT_BYTES,
     MAX_VALUE_BYTES, MIN_SEGMENT_BYTES, Options, Recovered, Wake,
@@ -45,6 +47,7 @@ pub use latch::Failure;
 pub use read::{ReadError, ReadLimit, ReadRecords};
 pub use segment::{Layout, SEGMENT_FORMAT, Segment, writer_name};
 pub use tail::StoredRecord;
+pub use tidy::{Tidied, TidyError};
 
 /// Makes the first segment of a new log: for recovery.
 ///

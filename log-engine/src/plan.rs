@@ -5,14 +5,14 @@
 //! Nothing of this is visible to readers; a frame that does not become durable is dropped with
 //! [`Planner::begin`].
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
 
-use crate::batch::{Batch, ChannelId, CommitError, NewRecord, Operation, TrimPlan};
+use crate::batch::{Batch, ChannelId, CommitError, NewRecord, Operation, Tidy, TidyStep, TrimPlan};
 use crate::breakage::{self, Breakage};
 use crate::format::{FrameBuilder, Kind, MAX_NAME_BYTES, Op, RecordRef};
-use crate::state::{Channel, Content, Numbers, State};
+use crate::state::{Channel, Content, KeyEntry, Numbers, State};
 use crate::tail::StoredRecord;
 
 /// Most channels of one log: a prologue, one frame, restates them all.
@@ -31,11 +31,21 @@ pub(crate) struct Planner {
     frames: u64,
     /// Jobs this frame adds (their size) or removes (`None`).
     jobs: HashMap<(u32, u64), Option<u64>>,
-    /// Map entries this frame sets (offset, deletion) or drops (`None`).
-    keys: HashMap<(u32, Bytes), Option<(u64, bool)>>,
+    /// Map entries this frame sets or drops (`None`).
+    keys: HashMap<(u32, Bytes), Option<Entry>>,
+    /// Small values this frame puts or deletes.
+    values: HashSet<(u8, Bytes)>,
     /// Channels this frame defines.
     defined: Vec<(Bytes, Kind, u32)>,
     undo: Vec<Undo>,
+}
+
+/// A map entry as the planner needs it.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    offset: u64,
+    deletion: bool,
+    size: u64,
 }
 
 /// How to take back one change to the overlay.
@@ -43,7 +53,7 @@ pub(crate) struct Planner {
 enum Undo {
     Numbers(u32, Option<(u64, Numbers)>),
     Job((u32, u64), Option<Option<u64>>),
-    Key((u32, Bytes), Option<Option<(u64, bool)>>),
+    Key((u32, Bytes), Option<Option<Entry>>),
     Defined,
 }
 
@@ -55,6 +65,7 @@ impl Planner {
         self.frames += 1;
         self.jobs.clear();
         self.keys.clear();
+        self.values.clear();
         self.defined.clear();
         self.undo.clear();
     }
@@ -118,7 +129,7 @@ impl Planner {
             } => {
                 if self
                     .key(state, *channel, key)?
-                    .is_none_or(|(_, deletion)| deletion)
+                    .is_none_or(|entry| entry.deletion)
                 {
                     return Ok(None);
                 }
@@ -129,13 +140,12 @@ impl Planner {
                 key,
                 offset,
             } => {
-                if self
-                    .key(state, *channel, key)?
-                    .is_some_and(|(at, _)| at == *offset)
-                {
+                let entry = self.key(state, *channel, key)?;
+                if let Some(entry) = entry.filter(|entry| entry.offset == *offset) {
                     self.frame.push(&Op::Forget {
                         channel: channel.0,
                         offset: *offset,
+                        freed: entry.size,
                         key,
                     });
                     self.set_key(*channel, key, None);
@@ -165,23 +175,23 @@ impl Planner {
                 first,
                 last,
             } => {
-                self.job(state, *channel, *offset)?;
-                let (channel, offset) = (channel.0, *offset);
-                let (attempts, first, last) = (*attempts, *first, *last);
+                let size = self.job(state, *channel, *offset)?;
+                self.set_job(*channel, *offset, Some(size));
                 self.frame.push(&Op::Attempt {
-                    channel,
-                    offset,
-                    attempts,
-                    first,
-                    last,
+                    channel: channel.0,
+                    offset: *offset,
+                    attempts: *attempts,
+                    first: *first,
+                    last: *last,
                 });
                 Ok(None)
             }
             Operation::Resolve { channel, offset } => {
-                self.remove_job(state, *channel, *offset)?;
+                let freed = self.remove_job(state, *channel, *offset)?;
                 self.frame.push(&Op::Resolve {
                     channel: channel.0,
                     offset: *offset,
+                    freed,
                 });
                 Ok(None)
             }
@@ -193,10 +203,11 @@ impl Planner {
             } => {
                 // Never refused for room: a bound does not refuse what relieves the queue.
                 let offset = self.take(state, *channel, Kind::Sequence, record, None)?;
-                self.remove_job(state, *work, *work_offset)?;
+                let freed = self.remove_job(state, *work, *work_offset)?;
                 self.frame.push(&Op::DeadLetter {
                     work: work.0,
                     work_offset: *work_offset,
+                    freed,
                     channel: channel.0,
                     offset,
                     record: as_ref(record),
@@ -210,17 +221,100 @@ impl Planner {
                     key,
                     value,
                 });
+                self.values.insert((*space, key.clone()));
                 Ok(None)
             }
             Operation::Delete { space, key } => {
-                let known = state.keyspace().contains_key(&(*space, key.clone()));
-                // A key put earlier in this frame is not looked for: deleting twice is harmless.
-                if known || self.frame.operations() > 0 {
+                let name = (*space, key.clone());
+                if state.keyspace().contains_key(&name) || self.values.contains(&name) {
                     self.frame.push(&Op::Delete { space: *space, key });
+                    self.values.insert(name);
                 }
                 Ok(None)
             }
+            Operation::Tidy(Tidy(step)) => self.tidy(state, step).map(|()| None),
         }
+    }
+
+    /// Housekeeping: whatever changed since it was asked for, or is changed by this frame, is left
+    /// alone, and looked at again later.
+    fn tidy(&mut self, state: &State, step: &TidyStep) -> Result<(), CommitError> {
+        match step {
+            TidyStep::Record {
+                channel,
+                offset,
+                record,
+            } => {
+                let numbers = self.numbers(state, *channel, Kind::Sequence)?;
+                if *offset >= numbers.floor {
+                    self.frame.push(&Op::MoveRecord {
+                        channel: channel.0,
+                        offset: *offset,
+                        record: as_ref(record),
+                    });
+                }
+            }
+            TidyStep::Entry {
+                channel,
+                offset,
+                deletion,
+                key,
+                record,
+            } => {
+                let entry = self.key(state, *channel, key)?;
+                if entry.is_some_and(|entry| entry.offset == *offset) {
+                    self.frame.push(&Op::MoveEntry {
+                        channel: channel.0,
+                        offset: *offset,
+                        deletion: *deletion,
+                        key,
+                        record: as_ref(record),
+                    });
+                }
+            }
+            TidyStep::Job {
+                channel,
+                offset,
+                record,
+            } => {
+                let known = known(state, *channel, Kind::Work)?;
+                let Content::Work(work) = &known.content else {
+                    return Ok(());
+                };
+                let touched = self.jobs.contains_key(&(channel.0, *offset));
+                if let Some(item) = work.get(*offset).filter(|_| !touched) {
+                    self.frame.push(&Op::MoveJob {
+                        channel: channel.0,
+                        offset: *offset,
+                        attempts: item.attempts,
+                        attempted: item.attempted,
+                        record: as_ref(record),
+                    });
+                }
+            }
+            TidyStep::Key {
+                space,
+                key,
+                len,
+                from,
+            } => {
+                let name = (*space, key.clone());
+                let entry = state.keyspace().get(&name);
+                let untouched = !self.values.contains(&name);
+                let same = |e: &&KeyEntry| e.at.segment == *from && e.value.len() == *len;
+                if let Some(entry) = entry.filter(|e| untouched && same(e)) {
+                    self.frame.push(&Op::Put {
+                        space: *space,
+                        key,
+                        value: &entry.value,
+                    });
+                }
+            }
+            TidyStep::Oldest { segment } => {
+                self.frame.push(&Op::Segments { oldest: *segment });
+            }
+        }
+        Ok(())
     }
 
     fn define(&mut self, state: &State, name: &Bytes, kind: Kind) -> Result<u64, CommitError> {
@@ -318,12 +412,14 @@ impl Planner {
         record: &NewRecord,
         deletion: bool,
     ) -> Result<u64, CommitError> {
+        let replaced = self.key(state, channel, key)?.map(|entry| entry.size);
         let offset = self.take(state, channel, Kind::Map, record, None)?;
         let (id, record_ref) = (channel.0, as_ref(record));
         self.frame.push(&if deletion {
             Op::Remove {
                 channel: id,
                 offset,
+                replaced,
                 key,
                 record: record_ref,
             }
@@ -331,11 +427,18 @@ impl Planner {
             Op::Set {
                 channel: id,
                 offset,
+                replaced,
                 key,
                 record: record_ref,
             }
         });
-        self.set_key(channel, key, Some((offset, deletion)));
+        let size = record.size;
+        let entry = Entry {
+            offset,
+            deletion,
+            size,
+        };
+        self.set_key(channel, key, Some(entry));
         self.cache(channel, offset, record, key, deletion);
         Ok(offset)
     }
@@ -391,28 +494,29 @@ impl Planner {
         size.ok_or(CommitError::NoSuchItem { channel, offset })
     }
 
+    /// Takes a job out; its counted size.
     fn remove_job(
         &mut self,
         state: &State,
         channel: ChannelId,
         offset: u64,
-    ) -> Result<(), CommitError> {
+    ) -> Result<u64, CommitError> {
         let size = self.job(state, channel, offset)?;
         let mut numbers = self.numbers(state, channel, Kind::Work)?;
         numbers.count -= 1;
         numbers.bytes -= size;
         self.set_numbers(channel, numbers);
         self.set_job(channel, offset, None);
-        Ok(())
+        Ok(size)
     }
 
-    /// Offset and deletion mark of a key's entry.
+    /// A key's entry.
     fn key(
         &self,
         state: &State,
         channel: ChannelId,
         key: &Bytes,
-    ) -> Result<Option<(u64, bool)>, CommitError> {
+    ) -> Result<Option<Entry>, CommitError> {
         let known = known(state, channel, Kind::Map)?;
         if let Some(&here) = self.keys.get(&(channel.0, key.clone())) {
             return Ok(here);
@@ -420,7 +524,11 @@ impl Planner {
         let Content::Map(map) = &known.content else {
             return Ok(None);
         };
-        Ok(map.get(key).map(|entry| (entry.offset, entry.deletion)))
+        Ok(map.get(key).map(|entry| Entry {
+            offset: entry.offset,
+            deletion: entry.deletion,
+            size: entry.size,
+        }))
     }
 
     fn set_numbers(&mut self, channel: ChannelId, numbers: Numbers) {
@@ -437,7 +545,7 @@ impl Planner {
         self.undo.push(Undo::Job((channel.0, offset), old));
     }
 
-    fn set_key(&mut self, channel: ChannelId, key: &Bytes, entry: Option<(u64, bool)>) {
+    fn set_key(&mut self, channel: ChannelId, key: &Bytes, entry: Option<Entry>) {
         let old = self.keys.insert((channel.0, key.clone()), entry);
         self.undo.push(Undo::Key((channel.0, key.clone()), old));
     }

@@ -7,7 +7,7 @@
 use bytes::Bytes;
 
 use crate::batch::{ChannelId, TrimPlan};
-use crate::engine::{Engine, Published};
+use crate::engine::{Engine, Published, Shared};
 use crate::format::{Kind, Op, RecordRef};
 use crate::scan::{ScanError, Scanner};
 use crate::segment::{Segment, find};
@@ -137,7 +137,7 @@ impl Engine {
         }
         let most = limit.records.clamp(1, MAX_ANCHORS);
         let anchors: Vec<Anchor> = index.from_offset(offset).take(most).copied().collect();
-        let mut frames = self.frames();
+        let mut frames = self.shared.frames();
         drop(published);
         for anchor in anchors {
             let wanted = anchor.offset.max(offset)..anchor.offset + u64::from(anchor.records);
@@ -167,7 +167,7 @@ impl Engine {
         // The first run may begin below the floor and owe its time to what is gone: then the
         // answer is in the second.
         let anchors: Vec<Anchor> = index.since(unix_ms).take(2).copied().collect();
-        let mut frames = self.frames();
+        let mut frames = self.shared.frames();
         drop(published);
         for anchor in anchors {
             let mut earliest = None;
@@ -208,7 +208,7 @@ impl Engine {
                 partial.push(*anchor);
             }
         }
-        let mut frames = self.frames();
+        let mut frames = self.shared.frames();
         drop(published);
         for anchor in partial {
             frames.run(&anchor, channel, &mut |offset, record| {
@@ -240,7 +240,7 @@ impl Engine {
         if let Some(record) = published.tail.get(channel, entry.offset) {
             return Ok(Some(record.clone()));
         }
-        let mut frames = self.frames();
+        let mut frames = self.shared.frames();
         drop(published);
         let key = Bytes::copy_from_slice(key);
         frames.entry(channel, &key, &entry).map(Some)
@@ -274,7 +274,7 @@ impl Engine {
             let cached = published.tail.get(channel, entry.offset).cloned();
             wanted.push((key.clone(), entry, cached));
         }
-        let mut frames = self.frames();
+        let mut frames = self.shared.frames();
         drop(published);
         for (key, entry, cached) in wanted {
             found.records.push(match cached {
@@ -332,7 +332,7 @@ impl Engine {
         if let Some(record) = published.tail.get(channel, offset) {
             return Ok(Some(record.clone()));
         }
-        let mut frames = self.frames();
+        let mut frames = self.shared.frames();
         drop(published);
         frames
             .one(item.at, channel, offset, &Bytes::new(), false)
@@ -347,7 +347,7 @@ impl Engine {
             .state
             .keyspace()
             .get(&key)
-            .cloned()
+            .map(|entry| entry.value.clone())
     }
 
     /// The keys and values of a namespace that start with `prefix`, in key order.
@@ -358,13 +358,15 @@ impl Engine {
         let range = published.state.keyspace().range(from..);
         range
             .take_while(|((s, key), _)| *s == space && key.starts_with(prefix))
-            .map(|((_, key), value)| (key.clone(), value.clone()))
+            .map(|((_, key), entry)| (key.clone(), entry.value.clone()))
             .collect()
     }
+}
 
-    fn frames(&self) -> Frames {
+impl Shared {
+    pub(crate) fn frames(&self) -> Frames {
         Frames {
-            segments: self.shared.segments.snapshot(),
+            segments: self.segments.snapshot(),
         }
     }
 }
@@ -399,7 +401,7 @@ impl<'o> Filling<'o> {
 }
 
 /// Reads frames of a snapshot of the segments.
-struct Frames {
+pub(crate) struct Frames {
     segments: Arc<Vec<Arc<Segment>>>,
 }
 
@@ -415,7 +417,7 @@ impl Frames {
 
     /// Hands the records of one run to `each`, in order, until it answers false; whether it never
     /// did. A run that ends early is damage: the index was built from these very frames.
-    fn run(
+    pub(crate) fn run(
         &mut self,
         anchor: &Anchor,
         channel: ChannelId,
@@ -461,7 +463,7 @@ impl Frames {
     }
 
     /// One record out of one frame.
-    fn one(
+    pub(crate) fn one(
         &mut self,
         at: Location,
         channel: ChannelId,
@@ -491,6 +493,18 @@ impl Frames {
                         channel: c,
                         offset: o,
                         record,
+                    }
+                    | Op::MoveEntry {
+                        channel: c,
+                        offset: o,
+                        record,
+                        ..
+                    }
+                    | Op::MoveJob {
+                        channel: c,
+                        offset: o,
+                        record,
+                        ..
                     } => (c, o, record),
                     _ => continue,
                 };
@@ -532,6 +546,11 @@ fn damaged_at(segment: &Segment, at: u64, what: &str) -> ReadError {
 fn sequence_record<'a>(op: &Op<'a>, channel: ChannelId) -> Option<(u64, RecordRef<'a>)> {
     match *op {
         Op::Append {
+            channel: c,
+            offset,
+            record,
+        }
+        | Op::MoveRecord {
             channel: c,
             offset,
             record,

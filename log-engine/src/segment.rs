@@ -102,6 +102,13 @@ impl Segments {
         read(&self.list).clone()
     }
 
+    /// Forgets the segments before number `oldest`. A reader that holds one may still read it.
+    pub(crate) fn drop_before(&self, oldest: u64) {
+        let mut list = write(&self.list);
+        let kept = list.iter().filter(|s| s.header.number >= oldest);
+        *list = Arc::new(kept.cloned().collect());
+    }
+
     pub(crate) fn push(&self, segment: Arc<Segment>) {
         let mut list = write(&self.list);
         let mut longer = Vec::with_capacity(list.len() + 1);

@@ -103,12 +103,14 @@ fn the_other_operations_have_the_documented_bytes() {
         Op::Set {
             channel: 3,
             offset: 5,
+            replaced: Some(30),
             key: b"a/b",
             record: RECORD,
         },
         Op::Remove {
             channel: 3,
             offset: 6,
+            replaced: Some(21),
             key: b"a/b",
             record: RecordRef {
                 timestamp: None,
@@ -119,6 +121,7 @@ fn the_other_operations_have_the_documented_bytes() {
         Op::Forget {
             channel: 3,
             offset: 6,
+            freed: 19,
             key: b"a/b",
         },
         Op::Enqueue {
@@ -136,10 +139,12 @@ fn the_other_operations_have_the_documented_bytes() {
         Op::Resolve {
             channel: 2,
             offset: 1,
+            freed: 21,
         },
         Op::DeadLetter {
             work: 2,
             work_offset: 2,
+            freed: 21,
             channel: 4,
             offset: 1,
             record: RECORD,
@@ -152,6 +157,25 @@ fn the_other_operations_have_the_documented_bytes() {
         Op::Delete {
             space: 2,
             key: b"k",
+        },
+        Op::MoveRecord {
+            channel: 4,
+            offset: 1,
+            record: RECORD,
+        },
+        Op::MoveEntry {
+            channel: 3,
+            offset: 6,
+            deletion: true,
+            key: b"a/b",
+            record: RECORD,
+        },
+        Op::MoveJob {
+            channel: 2,
+            offset: 3,
+            attempts: 2,
+            attempted: Some((1000, 2000)),
+            record: RECORD,
         },
     ];
     assert_eq!(frame(&ops, 46, 0), OTHERS);
@@ -175,8 +199,9 @@ const PROLOGUE: &str = concat!(
     "656e7473ad06c80100e504f0a2040000",
 );
 const OTHERS: &str = concat!(
-    "c9c1d678700000002e000000000000002d000000000000000b00000000000000010203046a6f6273",
-    "1101ac0264b41012030503612f62fc9a95a3ad331504626f647913030603612f6200130014030603",
-    "612f62150201fc9a95a3ad331504626f647916020103e807d00f1702011802020401fc9a95a3ad33",
-    "1504626f64791902016b0576616c75651a02016b00000000",
+    "fb43424ea80000002e000000000000002d000000000000000e00000000000000010203046a6f6273",
+    "1101ac0264b4101203051f03612f62fc9a95a3ad331504626f64791303061603612f620013001403",
+    "061303612f62150201fc9a95a3ad331504626f647916020103e807d00f17020115180202150401fc",
+    "9a95a3ad331504626f64791902016b0576616c75651a02016b1b0401fc9a95a3ad331504626f6479",
+    "1c03060103612f62fc9a95a3ad331504626f64791d020302e807d00ffc9a95a3ad331504626f6479",
 );

@@ -203,6 +203,10 @@ fn repair(fs: &dyn FileSystem, layout: &Layout, found: &Walk) -> Result<(), Reco
             "dropped a torn tail; nothing in it was acknowledged as durable"
         );
     }
+    // The log was synced above, so what says that they are dead is durable before they go.
+    for path in &found.dead {
+        fs.remove(path).map_err(io_error("remove", path))?;
+    }
     for path in &found.others {
         if path.extension().is_some_and(|e| e == "tmp") {
             fs.remove(path).map_err(io_error("remove", path))?;

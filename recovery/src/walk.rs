@@ -81,6 +81,8 @@ pub struct Walk {
     /// A crash between making the last segment and sealing the one before: the place in that one
     /// where the seal belongs, and what is torn there.
     pub unsealed: Option<Unsealed>,
+    /// Segments from before the log's beginning, whose removal a crash cut short.
+    pub dead: Vec<PathBuf>,
     /// The last frames, in order, as far as nothing proves them durable.
     pub unproven: VecDeque<Unproven>,
     /// Files that are no part of the log: left by a crash, or put there by somebody.
@@ -98,7 +100,16 @@ pub fn walk(
     write: bool,
     visitor: &mut dyn Visitor,
 ) -> Result<Walk, RecoverError> {
-    let (mut segments, others) = open_segments(fs, layout, write)?;
+    let Opened {
+        mut segments,
+        before_gap,
+        others,
+    } = open_segments(fs, layout, write)?;
+    let gap = before_gap.last().map(|s| s.header.number + 1);
+    let missing = |number| {
+        let kind = DamageKind::MissingSegment { number };
+        RecoverError::from(Damage::new(&layout.segment_dir(), 0, kind))
+    };
     let mut walker = Walker {
         state: State::default(),
         reports: Vec::new(),
@@ -116,6 +127,11 @@ pub fn walk(
     while let Some(segment) = segments.get(i).cloned() {
         let next = segments.get(i + 1).map(|s| &**s);
         let read = walker.segment(&segment, next, i + 2 == segments.len());
+        // Whatever does not fit together after a gap does so because of it.
+        let read = match (read, gap) {
+            (Err(RecoverError::Damage(_)), Some(number)) => Err(missing(number)),
+            (read, _) => read,
+        };
         let sealed = walker.reports.get(i).is_some_and(|report| report.sealed);
         if !write && next.is_none() && sealed {
             // An open log may have rolled since its files were listed.
@@ -142,15 +158,19 @@ pub fn walk(
         unproven,
         ..
     } = walker;
-    // The newest prologue knows which segments belong to the log: a missing front is seen too.
+    // The log itself says which segments belong to it: a missing front is seen too.
+    let oldest = state.oldest_segment();
     if let Some(first) = segments.first()
-        && first.header.number > state.oldest_segment()
+        && first.header.number > oldest
     {
-        let kind = DamageKind::MissingSegment {
-            number: first.header.number - 1,
-        };
-        return Err(Damage::new(&layout.segment_dir(), 0, kind).into());
+        return Err(missing(gap.unwrap_or(first.header.number - 1)));
     }
+    let belongs = |s: &Arc<Segment>| s.header.number >= oldest;
+    let gone = before_gap
+        .iter()
+        .chain(segments.iter().filter(|s| !belongs(s)));
+    let dead = gone.map(|s| s.path.clone()).collect();
+    segments.retain(belongs);
     Ok(Walk {
         state,
         segments,
@@ -159,9 +179,19 @@ pub fn walk(
         last_lsn,
         ending,
         unsealed,
+        dead,
         unproven,
         others,
     })
+}
+
+/// The files of a log.
+struct Opened {
+    /// The newest segments without a gap in their numbers.
+    segments: Vec<Arc<Segment>>,
+    /// Those before the last gap: dead, or the gap is a loss.
+    before_gap: Vec<Arc<Segment>>,
+    others: Vec<PathBuf>,
 }
 
 /// Opens every segment and checks the headers against each other.
@@ -169,7 +199,7 @@ fn open_segments(
     fs: &dyn FileSystem,
     layout: &Layout,
     write: bool,
-) -> Result<(Vec<Arc<Segment>>, Vec<PathBuf>), RecoverError> {
+) -> Result<Opened, RecoverError> {
     let dir = layout.segment_dir();
     let names = match fs.list(&dir) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
@@ -188,9 +218,17 @@ fn open_segments(
     }
     found.sort();
     let mut segments: Vec<Arc<Segment>> = Vec::new();
+    let mut before_gap = Vec::new();
     for (first_lsn, path) in found {
         let segment = open_segment(fs, &path, write)?;
-        check_header(&segment, first_lsn, segments.last().map(|s| &s.header))?;
+        match check_header(&segment, first_lsn, segments.last().map(|s| &s.header)) {
+            Ok(()) => {}
+            Err(Damage {
+                kind: DamageKind::MissingSegment { .. },
+                ..
+            }) => before_gap.append(&mut segments),
+            Err(damage) => return Err(damage.into()),
+        }
         segments.push(Arc::new(segment));
     }
     if segments.is_empty() {
@@ -198,7 +236,11 @@ fn open_segments(
             path: layout.root().to_owned(),
         });
     }
-    Ok((segments, others))
+    Ok(Opened {
+        segments,
+        before_gap,
+        others,
+    })
 }
 
 fn open_segment(fs: &dyn FileSystem, path: &Path, write: bool) -> Result<Segment, RecoverError> {

@@ -11,7 +11,7 @@ use common::*;
 use proptest::prelude::*;
 use saguin_log_engine::storage::MemFiles;
 use saguin_log_engine::{
-    Batch, ChannelId, CommitError, Engine, Operation, Options, ReadError, ReadLimit,
+    Batch, ChannelId, CommitError, Engine, Operation, Options, ReadError, ReadLimit, Tidied,
 };
 
 #[derive(Clone, Debug)]
@@ -56,6 +56,7 @@ enum Step {
     },
     /// Two appends and a job that is not there, in one batch: refused whole.
     Refused,
+    Tidy,
     Close,
     Die,
 }
@@ -63,7 +64,7 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (any::<bool>(), 0..300usize).prop_map(|(dead, len)| Step::Append { dead, len }),
-        1 => (0..=100u64).prop_map(|part| Step::Trim { part }),
+        2 => (0..=100u64).prop_map(|part| Step::Trim { part }),
         4 => (0..100usize).prop_map(|len| Step::Enqueue { len }),
         2 => (any::<usize>(), any::<u32>()).prop_map(|(pick, attempts)| Step::Attempt { pick, attempts }),
         2 => any::<usize>().prop_map(|pick| Step::Resolve { pick }),
@@ -74,6 +75,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0..5u8, any::<u8>()).prop_map(|(key, value)| Step::Put { key, value }),
         1 => (0..5u8).prop_map(|key| Step::Delete { key }),
         1 => Just(Step::Refused),
+        2 => Just(Step::Tidy),
         1 => Just(Step::Close),
         1 => Just(Step::Die),
     ]
@@ -299,6 +301,7 @@ fn apply(engine: &Engine, c: &Channels, model: &mut Model, step: &Step, n: usize
             let refused = engine.submit(batch).wait();
             assert!(matches!(refused, Err(CommitError::NoSuchItem { .. })));
         }
+        Step::Tidy => while engine.tidy().unwrap() != Tidied::Nothing {},
         Step::Close | Step::Die => {}
     }
 }

@@ -8,10 +8,11 @@ mod common;
 use std::path::Path;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use common::disk::{CutDisk, Image};
 use common::*;
 use saguin_log_engine::storage::FileSystem;
-use saguin_log_engine::{Engine, Operation};
+use saguin_log_engine::{Engine, Operation, Tidied};
 use saguin_recovery::recover;
 
 fn start(disk: &CutDisk) -> Engine {
@@ -130,4 +131,137 @@ fn goes_on(engine: &Engine) {
     let c = define(engine);
     let next = engine.numbers(c.log).unwrap().next;
     assert_eq!(append(engine, c.log, "afterwards"), next);
+}
+
+/// Steps of the scenario in which old segments are emptied and let go.
+const TIDY_STEPS: u64 = 30;
+
+/// What a step leaves as the floor of the log.
+fn floor_after(step: u64) -> u64 {
+    if step < 5 { 1 } else { step / 5 * 5 - 2 }
+}
+
+/// Two old jobs, a rarely set key and a small value pin the first segments, while the log goes on,
+/// is trimmed behind, and every segment that can be given back is.
+fn tidy_scenario(disk: &CutDisk) {
+    let engine = start(disk);
+    let c = define(&engine);
+    let set = |key: &'static str, body: &str| {
+        let key = Bytes::from_static(key.as_bytes());
+        let record = record(body);
+        let set = Operation::Set {
+            channel: c.map,
+            key,
+            record,
+        };
+        engine.submit(set).wait().unwrap();
+    };
+    for step in 1..=TIDY_STEPS {
+        if step == 1 {
+            for body in ["old job", "resolved job"] {
+                let record = record(body);
+                let channel = c.work;
+                let job = Operation::Enqueue {
+                    channel,
+                    record,
+                    max_bytes: None,
+                };
+                engine.submit(job).wait().unwrap();
+            }
+            let attempt = Operation::Attempt {
+                channel: c.work,
+                offset: 1,
+                attempts: 3,
+                first: 1,
+                last: 2,
+            };
+            engine.submit(attempt).wait().unwrap();
+            set("quiet", "set once");
+            let (key, value) = (Bytes::from_static(b"key"), Bytes::from_static(b"value"));
+            engine
+                .submit(Operation::Put {
+                    space: 1,
+                    key,
+                    value,
+                })
+                .wait()
+                .unwrap();
+        }
+        if step == 20 {
+            let resolve = Operation::Resolve {
+                channel: c.work,
+                offset: 2,
+            };
+            engine.submit(resolve).wait().unwrap();
+        }
+        assert_eq!(append(&engine, c.log, &format!("record {step}")), step);
+        set("busy", &format!("{step}"));
+        if let Some(plan) = engine.plan_trim(c.log, floor_after(step)).unwrap() {
+            engine.submit(Operation::Trim(plan)).wait().unwrap();
+        }
+        while engine.tidy().unwrap() != Tidied::Nothing {}
+        disk.acknowledge(step as usize);
+    }
+    let fs: &dyn FileSystem = disk;
+    let segments = fs.list(Path::new("/data/log")).unwrap().len();
+    assert!(segments < 12, "{segments} segments are left of about 30");
+}
+
+fn check_tidied(engine: &Engine, acknowledged: u64) {
+    if acknowledged == 0 {
+        return;
+    }
+    let log = engine.channel_named(b"log").unwrap().0;
+    let numbers = engine.numbers(log).unwrap();
+    assert!(numbers.next > acknowledged && numbers.next <= acknowledged + 2);
+    assert!(
+        numbers.floor >= floor_after(acknowledged),
+        "a floor never falls"
+    );
+    assert!(numbers.floor <= floor_after(acknowledged + 1));
+    let seen = bodies(engine, log, numbers.floor);
+    let expected: Vec<_> = (numbers.floor..numbers.next)
+        .map(|n| (n, format!("record {n}")))
+        .collect();
+    assert_eq!(seen, expected);
+    assert_eq!(numbers.count, numbers.next - numbers.floor);
+    let map = engine.channel_named(b"map").unwrap().0;
+    let value = |key: &[u8]| engine.get(map, key).unwrap().unwrap().body;
+    assert_eq!(value(b"quiet"), "set once");
+    let busy: u64 = std::str::from_utf8(&value(b"busy"))
+        .unwrap()
+        .parse()
+        .unwrap();
+    assert!(busy == acknowledged || busy == acknowledged + 1);
+    assert_eq!(engine.numbers(map).unwrap().count, 2);
+    let work = engine.channel_named(b"work").unwrap().0;
+    let jobs = engine.unresolved(work).unwrap();
+    assert_eq!((jobs[0].0, jobs[0].1.attempts), (1, 3));
+    assert_eq!(engine.job(work, 1).unwrap().unwrap().body, "old job");
+    assert!(jobs.len() == 1 || acknowledged < 20);
+    assert!(jobs.len() == 2 || acknowledged >= 19);
+    assert_eq!(engine.numbers(work).unwrap().count, jobs.len() as u64);
+    assert_eq!(engine.value(1, b"key"), Some(Bytes::from_static(b"value")));
+}
+
+#[test]
+fn nothing_alive_is_lost_when_old_segments_are_emptied_and_let_go() {
+    let disk = CutDisk::default();
+    tidy_scenario(&disk);
+    let images = disk.take_images();
+    for (i, image) in images.iter().enumerate() {
+        let acknowledged = image.acknowledged as u64;
+        let engine = start_from(image, i);
+        check_tidied(&engine, acknowledged);
+        while engine.tidy().unwrap() != Tidied::Nothing {}
+        check_tidied(&engine, acknowledged);
+        drop(engine);
+        if i % 17 == 0 {
+            let again = CutDisk::with(image);
+            drop(start(&again));
+            for image in again.take_images() {
+                check_tidied(&start_from(&image, i), acknowledged);
+            }
+        }
+    }
 }

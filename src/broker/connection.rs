@@ -263,8 +263,9 @@ impl Connection {
                 None => self.take_deliveries(&mut state, &mut turn),
             }
         };
-        let unsent = turn.unsent;
+        let (unsent, asks) = (turn.unsent, turn.asks);
         self.return_unsent(unsent);
+        self.ask_queues(asks);
         taken
     }
 

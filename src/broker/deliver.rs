@@ -4,6 +4,7 @@
 //! The writer asks when its socket has room. What it is given comes in this order: what was under
 //! way on an earlier connection, jobs, then channel records and broadcast by turns.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -52,6 +53,8 @@ pub(crate) struct Turn<'a> {
     pub out: &'a mut Vec<Outgoing>,
     /// Jobs that cannot be sent after all.
     pub unsent: Vec<(ChannelIndex, JobOffer)>,
+    /// Queues that found no room in the window, where there may be some now.
+    pub asks: BTreeSet<ChannelIndex>,
     reads: Vec<PendingRead>,
     now: Now,
 }
@@ -62,6 +65,7 @@ impl<'a> Turn<'a> {
             budget: Budget::new(budget),
             out,
             unsent: Vec::new(),
+            asks: BTreeSet::new(),
             reads: Vec::new(),
             now,
         }
@@ -117,11 +121,7 @@ impl Connection {
             let Some((packet_id, held)) = state.inflight.next_resend() else {
                 return;
             };
-            let window = state
-                .link
-                .as_ref()
-                .map_or(0, |link| state.inflight.window(link.receive_maximum));
-            if window == 0 {
+            if state.resend_window() == 0 {
                 return;
             }
             let (channel, offset, topic) = match held {
@@ -153,6 +153,7 @@ impl Connection {
                 // Removed by retention, or replaced by a newer value: there is nothing to send
                 // again.
                 self.forget(state, packet_id);
+                turn.asks.append(&mut state.refused_queues);
                 continue;
             };
             let mut publish = self.resend(state, channel, &record, turn.now);
@@ -213,8 +214,14 @@ impl Connection {
 
     fn take_offers(&self, state: &mut State, turn: &mut Turn<'_>) {
         while !turn.budget.is_spent()
+            && state.offer_window() > 0
             && let Some((queue, offer)) = state.offers.pop_front()
         {
+            if !self.broker.works_on(state, queue) {
+                // Unsubscribed meanwhile: no more is begun for it.
+                turn.unsent.push((queue, offer));
+                continue;
+            }
             let identifiers = state
                 .subscriptions
                 .values()
@@ -372,7 +379,8 @@ impl Connection {
             let held = match channel.kind {
                 ChannelKind::Latest => Held::Latest {
                     channel: index,
-                    topic: record.message.topic.clone(),
+                    // Copied: a piece of what was read would keep all of it in memory.
+                    topic: Bytes::copy_from_slice(&record.message.topic),
                     offset: record.offset,
                     era: delivery.era,
                 },
@@ -405,7 +413,10 @@ impl Connection {
         if self.ends_too_large(state, &publish) {
             return Sent::Ended;
         }
-        publish.packet_id = state.inflight.send(held);
+        let Some(packet_id) = state.inflight.send(held) else {
+            return Sent::No;
+        };
+        publish.packet_id = packet_id;
         self.put(state, turn, publish)
     }
 
@@ -565,12 +576,18 @@ impl Connection {
             // The visibility clock starts here and not at the send (invariant 7).
             queue.transport_acked(&delivery);
         }
-        for queue in ask {
+        self.ask_queues(ask);
+        Flow::Continue
+    }
+
+    /// Tells queues that found no room in the window that there may be some. Called without a lock
+    /// held.
+    pub(crate) fn ask_queues(&self, queues: BTreeSet<ChannelIndex>) {
+        for queue in queues {
             if let Some(queue) = &self.broker.channel(queue).queue {
                 queue.worker_ready(super::queue::WorkerId(self.number));
             }
         }
-        Flow::Continue
     }
 
     fn landed(&self, state: &mut State, held: &Held) {

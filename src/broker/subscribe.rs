@@ -19,7 +19,7 @@ use super::counters::{Refused, bump};
 use super::fanout::Subscriber;
 use super::packet::{Outgoing, Protocol, SubackReason, Subscribe, SubscribeRequest};
 use super::reason::{Reason, Refusal};
-use super::session::{Form, Session, State, Subscription};
+use super::session::{Form, MAX_SUBSCRIPTION_BYTES, Session, State, Subscription};
 use super::topic::{ChannelIndex, SubscribeFilter, TopicFilter, lies_inside};
 use super::{Broker, lock};
 
@@ -56,7 +56,7 @@ impl Connection {
             return Flow::Stop;
         };
         let protocol = link.protocol;
-        if state.claimed {
+        if state.claimed || !state.leaving.is_empty() {
             return Flow::Retry;
         }
         if subscribe.filters.is_empty() {
@@ -237,7 +237,7 @@ impl Connection {
                 ),
             ));
         }
-        self.check_room(state, request)?;
+        self.check_room(state, request, reach.channels.len())?;
         let outlives = state.expiry_seconds > 0;
         let qos = if outlives && self.broker.can_match_broadcast(&filter) {
             0
@@ -256,13 +256,28 @@ impl Connection {
         Ok(qos)
     }
 
-    fn check_room(&self, state: &State, request: &SubscribeRequest) -> Result<(), Refusal> {
+    /// Whether one more subscription has its place, before anything is taken for it.
+    fn check_room(
+        &self,
+        state: &State,
+        request: &SubscribeRequest,
+        reaches: usize,
+    ) -> Result<(), Refusal> {
         let most = self.broker.settings.max_subscriptions;
         let is_new = !state.subscriptions.contains_key(request.filter.as_str());
         if is_new && state.subscriptions.len() >= most {
             return Err(Refusal::new(
                 Reason::QuotaExceeded,
                 format!("a client has at most {most} subscriptions here"),
+            ));
+        }
+        let cost = Subscription::cost(&request.filter, reaches);
+        if is_new && state.subscription_bytes + cost > MAX_SUBSCRIPTION_BYTES {
+            return Err(Refusal::new(
+                Reason::QuotaExceeded,
+                format!(
+                    "a client's subscriptions take at most {MAX_SUBSCRIPTION_BYTES} bytes of memory, and this one would take {cost} more; subscribe to fewer or shallower filters"
+                ),
             ));
         }
         Ok(())
@@ -298,7 +313,7 @@ impl Connection {
                 "a worker subscribes at QoS 1: its PUBACK starts the visibility timeout",
             ));
         }
-        self.check_room(state, request)?;
+        self.check_room(state, request, 0)?;
         let subscription = Arc::new(Subscription {
             form: Form::Queue(index),
             qos: 1,
@@ -309,9 +324,8 @@ impl Connection {
             from: BTreeMap::new(),
         });
         let filter: Arc<str> = request.filter.as_str().into();
-        let before = state
-            .subscriptions
-            .insert(filter.clone(), subscription.clone());
+        let before = state.subscriptions.get(&filter).cloned();
+        state.put_subscription(filter.clone(), subscription.clone());
         changes.filters.push(Granted {
             filter,
             subscription,
@@ -367,9 +381,7 @@ impl Connection {
         self.broker
             .index(&filter, &self.session, subscription.clone());
         state.matching.insert(&filter, (), subscription.clone());
-        state
-            .subscriptions
-            .insert(text.clone(), subscription.clone());
+        state.put_subscription(text.clone(), subscription.clone());
         let is_new = before.is_none();
         let wants_pass = request.retain_handling == 0 || (request.retain_handling == 1 && is_new);
         if wants_pass {
@@ -577,7 +589,7 @@ impl Broker {
         session: &Session,
         filter: &str,
     ) -> Option<Arc<Subscription>> {
-        let removed = state.subscriptions.remove(filter)?;
+        let removed = state.take_subscription(filter)?;
         if let Form::Plain(filter) = &removed.form {
             state.matching.remove(filter, &());
             self.unindex(filter, session);
@@ -597,15 +609,16 @@ impl Broker {
             state.matching.insert(plain, (), subscription.clone());
             self.index(plain, session, subscription.clone());
         }
-        state.subscriptions.insert(filter.into(), subscription);
+        state.put_subscription(filter.into(), subscription);
     }
 
     /// Whether any subscription of the session still reaches a channel.
     pub(super) fn still_reads(state: &State, index: ChannelIndex) -> bool {
         state
             .subscriptions
-            .values()
-            .any(|subscription| subscription.reaches.contains(&index))
+            .iter()
+            .filter(|(filter, _)| !state.leaving.contains(*filter))
+            .any(|(_, subscription)| subscription.reaches.contains(&index))
     }
 
     /// Takes everything of an ended session out of the indexes.

@@ -9,9 +9,14 @@ use super::packet::Publish;
 use super::publish::{Answer, Publisher};
 use super::queue::{AnswerOutcome, JobOffer, Verb, Worker, WorkerId};
 use super::reason::{Reason, Refusal};
-use super::session::{Form, Session};
+use super::session::{Form, Session, State};
 use super::topic::ChannelIndex;
 use crate::storage::{ChannelKind, Message};
+
+/// The subscription that makes a worker. It has one spelling.
+fn queue_filter(queue: &str) -> String {
+    format!("$saguin/queue/{queue}")
+}
 
 /// One connection's place at one queue.
 pub(crate) struct SessionWorker {
@@ -19,6 +24,8 @@ pub(crate) struct SessionWorker {
     /// The connection.
     number: u64,
     queue: ChannelIndex,
+    /// The subscription that makes it one.
+    filter: String,
 }
 
 impl Worker for SessionWorker {
@@ -31,7 +38,7 @@ impl Worker for SessionWorker {
         let live = state
             .owned_by(self.number)
             .is_some_and(|link| !link.handle.is_closing());
-        if !live {
+        if !live || !state.subscribes(&self.filter) {
             return false;
         }
         if state.window() == 0 {
@@ -139,6 +146,11 @@ impl Broker {
         tracing::info!(client, queue, why, "an answer changed nothing");
     }
 
+    /// Whether the session is subscribed to a queue.
+    pub(crate) fn works_on(&self, state: &State, queue: ChannelIndex) -> bool {
+        state.subscribes(&queue_filter(&self.channel(queue).name))
+    }
+
     /// Makes the session's connection `number` a worker of `queue`. Called without a lock held.
     pub(crate) fn add_worker(&self, session: &Arc<Session>, number: u64, queue: ChannelIndex) {
         let Some(channel) = &self.channel(queue).queue else {
@@ -146,7 +158,8 @@ impl Broker {
         };
         {
             let mut state = session.lock();
-            if state.owned_by(number).is_none() {
+            // An UNSUBSCRIBE may have overtaken the SUBSCRIBE's way to the store.
+            if state.owned_by(number).is_none() || !self.works_on(&state, queue) {
                 return;
             }
             state.queues.insert(queue);
@@ -155,10 +168,19 @@ impl Broker {
             session: session.clone(),
             number,
             queue,
+            filter: queue_filter(&self.channel(queue).name),
         }));
-        // The connection may have ended between the two; its end then did not know of this queue.
-        if session.lock().owned_by(number).is_none() {
+        // The connection, or its subscription, may have ended between the two; that end then did
+        // not know of this worker.
+        let (gone, left) = {
+            let mut state = session.lock();
+            let gone = state.owned_by(number).is_none();
+            (gone, !self.works_on(&state, queue))
+        };
+        if gone {
             channel.worker_gone(WorkerId(number));
+        } else if left {
+            channel.remove_worker(WorkerId(number));
         }
     }
 }

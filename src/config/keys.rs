@@ -87,10 +87,12 @@ const DAY: u64 = 86_400 * SECOND;
 pub(super) const LONGEST: u64 = 36_500 * DAY;
 /// An exbibyte: past any disk this is meant for, and far from any overflow.
 pub(super) const LARGEST: u64 = 1 << 60;
-/// MQTT can spell no packet that is larger by more than a few bytes.
-const LARGEST_PACKET: u64 = 256 * MIB;
+/// The log refuses a batch that is larger by more than what it adds to a record.
+const LARGEST_PACKET: u64 = 24 * MIB;
 /// The longest MQTT string, bytes.
 const LONGEST_STRING: u64 = 65_535;
+/// A stored position's key is the client id and a few bytes more, 65,535 in all.
+const LONGEST_CLIENT_ID: u64 = 65_000;
 
 const fn key(name: &'static str, kind: Kind, default: WhenAbsent, about: &'static str) -> Key {
     Key {

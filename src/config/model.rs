@@ -123,13 +123,13 @@ pub struct Session {
 /// `broker.limits`. Sizes are bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The largest packet, its fixed header included; 1 KiB to 256 MiB.
+    /// The largest packet, its fixed header included; 1 KiB to 24 MiB.
     pub max_message_size: u64,
     /// The longest topic or filter; 1 to 65,535.
     pub max_topic_length: usize,
     /// The deepest topic or filter, levels; 1 to 65,535.
     pub max_topic_levels: usize,
-    /// The longest client id, bytes; 23 to 65,535.
+    /// The longest client id, bytes; 23 to 65,000.
     pub max_client_id_length: usize,
     /// The most User Properties on a message.
     pub max_header_count: usize,

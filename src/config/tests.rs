@@ -330,6 +330,8 @@ fn each_kind_of_value_has_its_refusals() {
         ("max_connections:", "has no value"),
         ("max_connections: [1]", "list or a mapping"),
         ("max_client_id_length: 22", "too little"),
+        ("max_client_id_length: 65001", "too much"),
+        ("max_message_size: 25MiB", "too much"),
         ("max_topic_levels: 0", "too little"),
         ("max_topic_length: 65536", "too much"),
         ("max_message_size: 1023", "too little"),
@@ -360,6 +362,7 @@ fn each_kind_of_value_has_its_refusals() {
         "write_timeout: 1500ms",
         "connect_timeout: 2000ms",
         "max_client_id_length: 23",
+        "max_client_id_length: 65000",
         "max_message_size: \"512KiB\"",
         "max_header_count: 0",
     ] {

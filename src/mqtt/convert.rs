@@ -146,8 +146,8 @@ pub(super) struct Aliases {
 }
 
 impl Aliases {
-    /// None yet; only topics of at most `max_topic_length` bytes get one, for each is held as long
-    /// as the connection (invariant 13).
+    /// None yet; of a topic longer than `max_topic_length` bytes no more is held than says so, for
+    /// it is held as long as the connection (invariant 13).
     pub fn new(max_topic_length: usize) -> Self {
         Aliases {
             topics: Vec::new(),
@@ -188,17 +188,21 @@ impl Aliases {
                 )
             });
         }
-        if topic.len() > self.max_topic_length {
-            return Err(Refusal::new(
-                Reason::TopicNameInvalid,
-                format!("a topic has at most {} bytes here", self.max_topic_length),
-            ));
-        }
         if self.topics.is_empty() {
             self.topics = vec![None; usize::from(TOPIC_ALIAS_MAXIMUM)];
         }
-        self.topics[index] = Some(Bytes::copy_from_slice(&topic));
+        let kept = self.kept(&topic);
+        self.topics[index] = Some(Bytes::copy_from_slice(kept));
         Ok(topic)
+    }
+
+    /// What an alias keeps of its topic: of one that is too long, as much as is too long still, so
+    /// that every publish beneath the alias is answered as one that spells the topic out.
+    fn kept<'t>(&self, topic: &'t [u8]) -> &'t [u8] {
+        let text = std::str::from_utf8(topic).unwrap_or_default();
+        let mut ends = text.char_indices().map(|(at, _)| at);
+        let end = ends.find(|at| *at > self.max_topic_length);
+        &topic[..end.unwrap_or(topic.len())]
     }
 }
 
@@ -238,9 +242,16 @@ mod tests {
             reason(aliases.publish(publish("", 3))),
             Reason::ProtocolError
         );
-        assert_eq!(
-            reason(aliases.publish(publish("abcd", 3))),
-            Reason::TopicNameInvalid
-        );
+    }
+
+    #[test]
+    fn a_topic_that_is_too_long_stays_too_long_beneath_its_alias_and_is_not_kept_whole() {
+        let mut aliases = Aliases::new(3);
+        for long in ["abcdefgh", "aé€€€€", "a€bcdefg"] {
+            assert_eq!(aliases.publish(publish(long, 3)).unwrap().topic, long);
+            let again = aliases.publish(publish("", 3)).unwrap().topic;
+            assert!((4..=6).contains(&again.len()), "{again:?}");
+            assert!(long.starts_with(std::str::from_utf8(&again).unwrap()));
+        }
     }
 }

@@ -21,7 +21,7 @@ use super::inbound::{Filled, Inbound};
 use super::outbound::Dialect;
 use super::reader::{ReadEnd, Reader};
 use super::server::Shared;
-use super::writer::Writer;
+use super::writer::{LAST_WRITE, Writer};
 
 /// How a connection's two tasks are woken.
 #[derive(Default)]
@@ -57,8 +57,15 @@ pub(super) async fn serve(shared: Arc<Shared>, socket: TcpStream) {
         tracing::debug!(%error, "TCP_NODELAY");
     }
     let limit = shared.settings.connect_timeout;
-    let established = timeout(limit, establish(&shared, socket)).await;
-    if let Ok(Some(established)) = established {
+    let cut = async {
+        shared.stop_begun().await;
+        tokio::time::sleep(LAST_WRITE).await;
+    };
+    let established = tokio::select! {
+        established = timeout(limit, establish(&shared, socket)) => established.ok().flatten(),
+        () = cut => None,
+    };
+    if let Some(established) = established {
         run(shared, established).await;
     }
 }
@@ -87,6 +94,7 @@ async fn run(shared: Arc<Shared>, established: Established) {
         clock: shared.clock,
         dialect,
         write_timeout: shared.settings.write_timeout.or(silence),
+        cut_at: None,
     };
     let writer = tokio::spawn(writer.run());
     let end = reader.run().await;
@@ -105,7 +113,12 @@ async fn run(shared: Arc<Shared>, established: Established) {
 async fn establish(shared: &Arc<Shared>, socket: TcpStream) -> Option<Established> {
     let (read, mut write) = socket.into_split();
     let mut inbound = Inbound::new(read, shared.settings.max_connect_size);
-    let connect = match first_packet(&mut inbound).await? {
+    let first = tokio::select! {
+        first = first_packet(&mut inbound) => first?,
+        // Whoever has not said a word is owed none.
+        () = shared.stop_begun() => return None,
+    };
+    let connect = match first {
         Ok(connect) => connect,
         Err(error) => {
             refuse_unreadable(&error, &mut write).await;

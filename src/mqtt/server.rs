@@ -3,11 +3,10 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep_until, timeout};
 
@@ -33,6 +32,13 @@ const OVERFLOW_SLOTS: usize = 32;
 /// How long accepting rests after the system refused it a socket.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// How long connections may take to end once the stop began: more than what a last write and the
+/// close behind it are given.
+const STOP_PATIENCE: Duration = Duration::from_secs(3);
+
+/// How long the store may take for positions after that.
+const STORE_PATIENCE: Duration = Duration::from_secs(3);
+
 /// Bounds of the front end.
 #[derive(Clone, Debug)]
 pub struct ServerSettings {
@@ -46,7 +52,7 @@ pub struct ServerSettings {
     pub max_connect_size: usize,
     /// Any later packet, bytes, fixed header included.
     pub max_message_size: usize,
-    /// A topic that gets an alias, bytes.
+    /// A topic, bytes: what an alias holds of one.
     pub max_topic_length: usize,
 }
 
@@ -95,14 +101,20 @@ pub(super) struct Shared {
     pub broker: Arc<Broker>,
     pub settings: ServerSettings,
     pub clock: MonotonicClock,
-    stopping: AtomicBool,
+    stopping: watch::Sender<bool>,
     slots: Arc<Semaphore>,
     overflow: Arc<Semaphore>,
 }
 
 impl Shared {
     pub fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::SeqCst)
+        *self.stopping.borrow()
+    }
+
+    /// Waits for the stop to begin.
+    pub async fn stop_begun(&self) {
+        // The sender is held by `self`, so this cannot fail.
+        let _ = self.stopping.subscribe().wait_for(|stops| *stops).await;
     }
 
     /// A connection that was established while the stop began is told like the others.
@@ -162,7 +174,7 @@ impl Server {
             overflow: Arc::new(Semaphore::new(settings.max_connections.min(OVERFLOW_SLOTS))),
             settings,
             clock,
-            stopping: AtomicBool::new(false),
+            stopping: watch::Sender::new(false),
         });
         let listeners = bound
             .into_iter()
@@ -193,19 +205,17 @@ impl Server {
     }
 
     /// Stops: nothing more is accepted, every client is told 0x8B, their sessions and positions
-    /// are stored.
+    /// are stored. Takes at most a few seconds, whatever a client or a store does.
     pub async fn stop(self) {
         for listener in &self.listeners {
             listener.abort();
         }
-        self.shared.stopping.store(true, Ordering::SeqCst);
+        self.shared.stopping.send_replace(true);
         self.shared.broker.close_all(&stopping());
         // Every connection gives its slot back once its session is let go of, and each of its
         // writes is bounded.
         let all = u32::try_from(self.shared.settings.max_connections).unwrap_or(u32::MAX);
-        let patience = self.shared.settings.connect_timeout
-            + self.shared.settings.write_timeout.unwrap_or_default();
-        if timeout(patience, self.shared.slots.acquire_many(all))
+        if timeout(STOP_PATIENCE, self.shared.slots.acquire_many(all))
             .await
             .is_err()
         {
@@ -216,7 +226,9 @@ impl Server {
         self.shared
             .broker
             .store_all_positions(Arc::new(move || signal.notify_one()));
-        stored.notified().await;
+        if timeout(STORE_PATIENCE, stored.notified()).await.is_err() {
+            tracing::warn!("positions could not be stored in time; what they lag is sent again");
+        }
         for task in self.tasks {
             task.abort();
         }
@@ -236,12 +248,19 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 }
 
 async fn accept(shared: Arc<Shared>, listener: TcpListener) {
+    let mut refused = false;
     loop {
         match listener.accept().await {
-            Ok((socket, _)) => admit(&shared, socket),
+            Ok((socket, _)) => {
+                refused = false;
+                admit(&shared, socket);
+            }
             Err(error) => {
-                // Out of descriptors, most likely: those who are connected are served on.
-                tracing::warn!(%error, "a connection could not be accepted");
+                // Out of descriptors, most likely: those who are connected are served on. Said
+                // once for as long as it lasts.
+                if !std::mem::replace(&mut refused, true) {
+                    tracing::warn!(%error, "a connection could not be accepted");
+                }
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::BytesMut;
 use tokio::io::AsyncWriteExt;
 use tokio::net::tcp::OwnedWriteHalf;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::broker::packet::Outgoing;
 use crate::broker::{Connection, Taken};
@@ -19,8 +19,8 @@ use super::serve::Signals;
 /// What one write takes up to, bytes; one packet may be larger.
 const WRITE_BUDGET: usize = 64 * 1024;
 
-/// How long a write that nothing else bounds may still take once the connection is to be closed.
-const LAST_WRITE: Duration = Duration::from_secs(1);
+/// How long writing may still take once the connection is to be closed.
+pub(super) const LAST_WRITE: Duration = Duration::from_secs(1);
 
 /// The writing half of an established connection.
 pub(super) struct Writer {
@@ -31,6 +31,8 @@ pub(super) struct Writer {
     pub dialect: Dialect,
     /// A write that takes longer ends the connection; `None` bounds it by its closing alone.
     pub write_timeout: Option<Duration>,
+    /// When writing ends for good; known once the connection has been seen to be closing.
+    pub cut_at: Option<Instant>,
 }
 
 impl Writer {
@@ -99,37 +101,33 @@ impl Writer {
         true
     }
 
-    /// One bounded write (invariant 16).
+    /// One bounded write (invariant 16): by the write timeout, and by the connection's closing,
+    /// which a client that does not read holds up for [`LAST_WRITE`] in all.
     async fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        let Some(limit) = self.write_timeout else {
-            return self.write_until_closing(bytes).await;
-        };
-        match timeout(limit, self.socket.write_all(bytes)).await {
-            Ok(written) => written,
-            Err(_) => {
-                self.connection.write_timed_out();
-                Err(io::ErrorKind::TimedOut.into())
-            }
-        }
-    }
-
-    /// A write that only a takeover, a shutdown or the client's own silence cuts.
-    async fn write_until_closing(&mut self, bytes: &[u8]) -> io::Result<()> {
         let connection = &self.connection;
         let signals = &self.signals;
+        let cut_at = &mut self.cut_at;
         let closing = async {
             while !connection.is_closing() {
                 signals.writer.notified().await;
             }
-            tokio::time::sleep(LAST_WRITE).await;
+            sleep_until(*cut_at.get_or_insert_with(|| Instant::now() + LAST_WRITE)).await;
+        };
+        let timed_out = async {
+            match self.write_timeout {
+                Some(limit) => sleep(limit).await,
+                None => std::future::pending().await,
+            }
         };
         tokio::select! {
-            written = self.socket.write_all(bytes) => {
-                // A notification taken by the other branch is not lost: what it announced is
-                // looked for before the next wait.
-                written
-            }
+            // A notification taken by another branch is not lost: what it announced is looked for
+            // before the next wait.
+            written = self.socket.write_all(bytes) => written,
             () = closing => Err(io::ErrorKind::TimedOut.into()),
+            () = timed_out => {
+                connection.write_timed_out();
+                Err(io::ErrorKind::TimedOut.into())
+            }
         }
     }
 }

@@ -153,18 +153,38 @@ fn stored<'a>(op: &Op<'a>) -> Option<Stored<'a>> {
             offset,
             record,
             ..
+        }
+        | Op::MoveRecord {
+            channel,
+            offset,
+            record,
+        }
+        | Op::MoveJob {
+            channel,
+            offset,
+            record,
+            ..
         } => (channel, offset, None, record),
         Op::Set {
             channel,
             offset,
             key,
             record,
+            ..
         }
         | Op::Remove {
             channel,
             offset,
             key,
             record,
+            ..
+        }
+        | Op::MoveEntry {
+            channel,
+            offset,
+            key,
+            record,
+            ..
         } => (channel, offset, Some(key), record),
         _ => return None,
     };
@@ -172,7 +192,7 @@ fn stored<'a>(op: &Op<'a>) -> Option<Stored<'a>> {
         channel,
         offset,
         key,
-        deletion: matches!(op, Op::Remove { .. }),
+        deletion: matches!(op, Op::Remove { .. } | Op::MoveEntry { deletion: true, .. }),
         record,
     })
 }

@@ -260,6 +260,7 @@ mod tests {
         builder.push(&Op::Resolve {
             channel: 3,
             offset: 9,
+            freed: 40,
         });
         builder.push(&Op::Seal { next_segment: 2 });
         builder.finish(5, 4, FLAG_SEAL, 77).to_vec()
@@ -284,7 +285,8 @@ mod tests {
             [
                 Op::Resolve {
                     channel: 3,
-                    offset: 9
+                    offset: 9,
+                    freed: 40
                 },
                 Op::Seal { next_segment: 2 }
             ]

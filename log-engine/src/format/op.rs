@@ -11,16 +11,24 @@
 //!    4 seal         v next segment
 //!   16 append       v channel, v offset, record
 //!   17 trim         v channel, v floor, v removed, v freed
-//!   18 set          v channel, v offset, bytes key, record
-//!   19 remove       v channel, v offset, bytes key, record
-//!   20 forget       v channel, v offset, bytes key
+//!   18 set          v channel, v offset, v replaced, bytes key, record
+//!   19 remove       v channel, v offset, v replaced, bytes key, record
+//!   20 forget       v channel, v offset, v freed, bytes key
 //!   21 enqueue      v channel, v offset, record
 //!   22 attempt      v channel, v offset, v attempts, v first, v last
-//!   23 resolve      v channel, v offset
-//!   24 dead letter  v work channel, v work offset, v channel, v offset, record
+//!   23 resolve      v channel, v offset, v freed
+//!   24 dead letter  v work channel, v work offset, v freed, v channel, v offset, record
 //!   25 put          u8 namespace, bytes key, bytes value
 //!   26 delete       u8 namespace, bytes key
+//!   27 move record  v channel, v offset, record
+//!   28 move entry   v channel, v offset, u8 deletion, bytes key, record
+//!   29 move job     v channel, v offset, v attempts, v first, v last, record
 //! ```
+//!
+//! *freed* is the counted size of what goes; *replaced* is 0 where the key had no entry, else that
+//! entry's counted size and 1. So the numbers can be followed from any segment on, though what went
+//! was written in one that is gone. A *move* states again, at the same offset, what lies in a
+//! segment that is to go.
 //!
 //! A kind this list does not have is an error: the frame was verified, so it is a newer build's.
 
@@ -124,18 +132,21 @@ pub enum Op<'a> {
     Set {
         channel: u32,
         offset: u64,
+        replaced: Option<u64>,
         key: &'a [u8],
         record: RecordRef<'a>,
     },
     Remove {
         channel: u32,
         offset: u64,
+        replaced: Option<u64>,
         key: &'a [u8],
         record: RecordRef<'a>,
     },
     Forget {
         channel: u32,
         offset: u64,
+        freed: u64,
         key: &'a [u8],
     },
     Enqueue {
@@ -153,10 +164,12 @@ pub enum Op<'a> {
     Resolve {
         channel: u32,
         offset: u64,
+        freed: u64,
     },
     DeadLetter {
         work: u32,
         work_offset: u64,
+        freed: u64,
         channel: u32,
         offset: u64,
         record: RecordRef<'a>,
@@ -169,6 +182,25 @@ pub enum Op<'a> {
     Delete {
         space: u8,
         key: &'a [u8],
+    },
+    MoveRecord {
+        channel: u32,
+        offset: u64,
+        record: RecordRef<'a>,
+    },
+    MoveEntry {
+        channel: u32,
+        offset: u64,
+        deletion: bool,
+        key: &'a [u8],
+        record: RecordRef<'a>,
+    },
+    MoveJob {
+        channel: u32,
+        offset: u64,
+        attempts: u32,
+        attempted: Option<(u64, u64)>,
+        record: RecordRef<'a>,
     },
 }
 
@@ -216,6 +248,10 @@ impl std::error::Error for OpError {}
 fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     varint::put(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
+}
+
+fn plus_one(size: Option<u64>) -> u64 {
+    size.map_or(0, |size| size.saturating_add(1))
 }
 
 fn put_record(out: &mut Vec<u8>, record: &RecordRef<'_>) {
@@ -272,29 +308,32 @@ impl Op<'_> {
             Op::Set {
                 channel,
                 offset,
+                replaced,
                 key,
                 record,
             } => {
-                head(18, &[channel.into(), offset]);
+                head(18, &[channel.into(), offset, plus_one(replaced)]);
                 put_bytes(out, key);
                 put_record(out, &record);
             }
             Op::Remove {
                 channel,
                 offset,
+                replaced,
                 key,
                 record,
             } => {
-                head(19, &[channel.into(), offset]);
+                head(19, &[channel.into(), offset, plus_one(replaced)]);
                 put_bytes(out, key);
                 put_record(out, &record);
             }
             Op::Forget {
                 channel,
                 offset,
+                freed,
                 key,
             } => {
-                head(20, &[channel.into(), offset]);
+                head(20, &[channel.into(), offset, freed]);
                 put_bytes(out, key);
             }
             Op::Enqueue {
@@ -314,15 +353,53 @@ impl Op<'_> {
             } => {
                 head(22, &[channel.into(), offset, attempts.into(), first, last]);
             }
-            Op::Resolve { channel, offset } => head(23, &[channel.into(), offset]),
+            Op::Resolve {
+                channel,
+                offset,
+                freed,
+            } => head(23, &[channel.into(), offset, freed]),
             Op::DeadLetter {
                 work,
                 work_offset,
+                freed,
                 channel,
                 offset,
                 record,
             } => {
-                head(24, &[work.into(), work_offset, channel.into(), offset]);
+                let numbers = [work.into(), work_offset, freed, channel.into(), offset];
+                head(24, &numbers);
+                put_record(out, &record);
+            }
+            Op::MoveRecord {
+                channel,
+                offset,
+                record,
+            } => {
+                head(27, &[channel.into(), offset]);
+                put_record(out, &record);
+            }
+            Op::MoveEntry {
+                channel,
+                offset,
+                deletion,
+                key,
+                record,
+            } => {
+                head(28, &[channel.into(), offset]);
+                out.push(u8::from(deletion));
+                put_bytes(out, key);
+                put_record(out, &record);
+            }
+            Op::MoveJob {
+                channel,
+                offset,
+                attempts,
+                attempted,
+                record,
+            } => {
+                let (first, last) = attempted.unwrap_or_default();
+                let numbers = [channel.into(), offset, attempts.into(), first, last];
+                head(29, &numbers);
                 put_record(out, &record);
             }
             Op::Put { space, key, value } => {
@@ -430,18 +507,21 @@ impl<'a> Fields<'_, 'a> {
             18 => Op::Set {
                 channel: f.id()?,
                 offset: f.offset()?,
+                replaced: f.number("replaced")?.checked_sub(1),
                 key: f.bytes("key")?,
                 record: f.record()?,
             },
             19 => Op::Remove {
                 channel: f.id()?,
                 offset: f.offset()?,
+                replaced: f.number("replaced")?.checked_sub(1),
                 key: f.bytes("key")?,
                 record: f.record()?,
             },
             20 => Op::Forget {
                 channel: f.id()?,
                 offset: f.offset()?,
+                freed: f.number("freed")?,
                 key: f.bytes("key")?,
             },
             21 => Op::Enqueue {
@@ -459,10 +539,12 @@ impl<'a> Fields<'_, 'a> {
             23 => Op::Resolve {
                 channel: f.id()?,
                 offset: f.offset()?,
+                freed: f.number("freed")?,
             },
             24 => Op::DeadLetter {
                 work: f.id()?,
                 work_offset: f.number("work offset")?,
+                freed: f.number("freed")?,
                 channel: f.id()?,
                 offset: f.offset()?,
                 record: f.record()?,
@@ -476,6 +558,30 @@ impl<'a> Fields<'_, 'a> {
                 space: f.byte("namespace")?,
                 key: f.bytes("key")?,
             },
+            27 => Op::MoveRecord {
+                channel: f.id()?,
+                offset: f.offset()?,
+                record: f.record()?,
+            },
+            28 => Op::MoveEntry {
+                channel: f.id()?,
+                offset: f.offset()?,
+                deletion: f.flag("deletion")?,
+                key: f.bytes("key")?,
+                record: f.record()?,
+            },
+            29 => {
+                let (channel, offset) = (f.id()?, f.offset()?);
+                let attempts = f.small("attempts")?;
+                let attempted = (f.number("first")?, f.number("last")?);
+                Op::MoveJob {
+                    channel,
+                    offset,
+                    attempts,
+                    attempted: (attempts > 0).then_some(attempted),
+                    record: f.record()?,
+                }
+            }
             found => return Err(OpError::UnknownKind { found }),
         })
     }
@@ -507,6 +613,14 @@ impl<'a> Fields<'_, 'a> {
         let (&byte, tail) = self.rest.split_first().ok_or_else(|| self.error(field))?;
         *self.rest = tail;
         Ok(byte)
+    }
+
+    fn flag(&mut self, field: &'static str) -> Result<bool, OpError> {
+        match self.byte(field)? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(self.error(field)),
+        }
     }
 
     fn kind_byte(&mut self) -> Result<Kind, OpError> {
@@ -587,18 +701,21 @@ mod tests {
             Op::Set {
                 channel: 2,
                 offset: 7,
+                replaced: Some(0),
                 key: b"a/b",
                 record,
             },
             Op::Remove {
                 channel: 2,
                 offset: 8,
+                replaced: None,
                 key: b"a/b",
                 record: bare,
             },
             Op::Forget {
                 channel: 2,
                 offset: 8,
+                freed: 40,
                 key: b"a/b",
             },
             Op::Enqueue {
@@ -616,10 +733,12 @@ mod tests {
             Op::Resolve {
                 channel: 3,
                 offset: 1,
+                freed: 40,
             },
             Op::DeadLetter {
                 work: 3,
                 work_offset: 1,
+                freed: 40,
                 channel: 4,
                 offset: 1,
                 record,
@@ -632,6 +751,25 @@ mod tests {
             Op::Delete {
                 space: 2,
                 key: b"k",
+            },
+            Op::MoveRecord {
+                channel: 4,
+                offset: 1,
+                record,
+            },
+            Op::MoveEntry {
+                channel: 2,
+                offset: 8,
+                deletion: true,
+                key: b"a/b",
+                record: bare,
+            },
+            Op::MoveJob {
+                channel: 3,
+                offset: 2,
+                attempts: 1,
+                attempted: Some((5, 6)),
+                record,
             },
         ]
     }
@@ -658,6 +796,7 @@ mod tests {
         Op::Resolve {
             channel: 1,
             offset: 1,
+            freed: 0,
         }
         .encode(&mut bytes);
         bytes.extend([0; 7]);

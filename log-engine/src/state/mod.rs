@@ -85,6 +85,9 @@ pub struct Channel {
     pub numbers: Numbers,
     /// Content.
     pub content: Content,
+    /// What was written below this offset may lie in segments that are gone. It is at most the
+    /// channel's next offset where the log begins, and 1 where the log is whole.
+    known_from: u64,
 }
 
 impl Channel {
@@ -99,6 +102,7 @@ impl Channel {
             kind,
             numbers,
             content,
+            known_from: numbers.next,
         }
     }
 
@@ -123,13 +127,25 @@ impl Channel {
     }
 }
 
+/// A small value and where it lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyEntry {
+    /// The value.
+    pub value: Bytes,
+    /// The frame that holds it.
+    pub at: Location,
+}
+
 /// Everything the log says.
 #[derive(Debug, Default)]
 pub struct State {
     channels: BTreeMap<u32, Channel>,
     names: HashMap<Box<[u8]>, u32>,
-    keyspace: BTreeMap<(u8, Bytes), Bytes>,
+    keyspace: BTreeMap<(u8, Bytes), KeyEntry>,
+    keyspace_bytes: u64,
     oldest_segment: u64,
+    /// Per segment: map entries, jobs and small values that lie in it.
+    entries: BTreeMap<u32, u64>,
 }
 
 impl State {
@@ -158,7 +174,7 @@ impl State {
 
     /// The keyspace, by namespace and key.
     #[must_use]
-    pub fn keyspace(&self) -> &BTreeMap<(u8, Bytes), Bytes> {
+    pub fn keyspace(&self) -> &BTreeMap<(u8, Bytes), KeyEntry> {
         &self.keyspace
     }
 
@@ -167,6 +183,35 @@ impl State {
     #[must_use]
     pub fn oldest_segment(&self) -> u64 {
         self.oldest_segment
+    }
+
+    /// Whether anything alive lies in a segment.
+    #[must_use]
+    pub fn needs(&self, segment: u32) -> bool {
+        let records = |channel: &Channel| match &channel.content {
+            Content::Sequence(index) => index.lies_in(segment),
+            Content::Map(_) | Content::Work(_) => false,
+        };
+        self.entries.contains_key(&segment) || self.channels.values().any(records)
+    }
+
+    /// Bytes of what is alive: counted sizes, and the small values.
+    #[must_use]
+    pub fn alive_bytes(&self) -> u64 {
+        self.keyspace_bytes + self.channels.values().map(|c| c.numbers.bytes).sum::<u64>()
+    }
+
+    fn placed(&mut self, at: Location) {
+        *self.entries.entry(at.segment).or_default() += 1;
+    }
+
+    fn left(&mut self, at: Location) {
+        if let Some(entries) = self.entries.get_mut(&at.segment) {
+            *entries -= 1;
+            if *entries == 0 {
+                self.entries.remove(&at.segment);
+            }
+        }
     }
 
     /// The operations of a prologue: everything a later part of the log may build on.
@@ -229,20 +274,23 @@ impl State {
             Op::Set {
                 channel,
                 offset,
+                replaced,
                 key,
                 record,
-            } => self.replace(channel, offset, key, &record, false, at),
+            } => self.replace(channel, offset, replaced, key, &record, false, at),
             Op::Remove {
                 channel,
                 offset,
+                replaced,
                 key,
                 record,
-            } => self.replace(channel, offset, key, &record, true, at),
+            } => self.replace(channel, offset, replaced, key, &record, true, at),
             Op::Forget {
                 channel,
                 offset,
+                freed,
                 key,
-            } => self.forget(channel, offset, key),
+            } => self.forget(channel, offset, freed, key),
             Op::Enqueue {
                 channel,
                 offset,
@@ -254,18 +302,16 @@ impl State {
                 attempts,
                 first,
                 last,
-            } => {
-                let (_, work) = self.work_mut(channel)?;
-                let item = work.get_mut(offset);
-                let item = item.ok_or(StateError::NoSuchItem { channel, offset })?;
-                item.attempts = attempts;
-                item.attempted = Some((first, last));
-                Ok(())
-            }
-            Op::Resolve { channel, offset } => self.resolve(channel, offset),
+            } => self.attempt(channel, offset, attempts, (first, last)),
+            Op::Resolve {
+                channel,
+                offset,
+                freed,
+            } => self.resolve(channel, offset, freed),
             Op::DeadLetter {
                 work,
                 work_offset,
+                freed,
                 channel,
                 offset,
                 record,
@@ -276,17 +322,54 @@ impl State {
                     .0
                     .check_offset(channel, offset)?;
                 if !breakage::is(Breakage::HalfDeadLetter) {
-                    self.resolve(work, work_offset)?;
+                    self.resolve(work, work_offset, freed)?;
                 }
                 self.append(channel, offset, &record, at)
             }
+            Op::MoveRecord {
+                channel,
+                offset,
+                record,
+            } => {
+                let (numbers, index) = self.sequence_mut(channel)?;
+                if !(numbers.floor..numbers.next).contains(&offset) {
+                    return Err(StateError::NoSuchItem { channel, offset });
+                }
+                index.moved(offset, &record, at);
+                Ok(())
+            }
+            Op::MoveEntry {
+                channel,
+                offset,
+                deletion,
+                key,
+                record,
+            } => self.move_entry(channel, offset, deletion, key, &record, at),
+            Op::MoveJob {
+                channel,
+                offset,
+                attempts,
+                attempted,
+                record,
+            } => self.move_job(channel, offset, (attempts, attempted), &record, at),
             Op::Put { space, key, value } => {
                 let key = (space, Bytes::copy_from_slice(key));
-                self.keyspace.insert(key, Bytes::copy_from_slice(value));
+                let value = Bytes::copy_from_slice(value);
+                self.keyspace_bytes += key_bytes(&key, &value);
+                let old = self.keyspace.insert(key.clone(), KeyEntry { value, at });
+                self.placed(at);
+                if let Some(old) = old {
+                    self.keyspace_bytes -= key_bytes(&key, &old.value);
+                    self.left(old.at);
+                }
                 Ok(())
             }
             Op::Delete { space, key } => {
-                self.keyspace.remove(&(space, Bytes::copy_from_slice(key)));
+                let key = (space, Bytes::copy_from_slice(key));
+                if let Some(old) = self.keyspace.remove(&key) {
+                    self.keyspace_bytes -= key_bytes(&key, &old.value);
+                    self.left(old.at);
+                }
                 Ok(())
             }
         }
@@ -387,22 +470,30 @@ impl State {
         Ok(())
     }
 
+    #[allow(clippy::too_many_arguments, reason = "the fields of one operation")]
     fn replace(
         &mut self,
         channel: u32,
         offset: u64,
+        replaced: Option<u64>,
         key: &[u8],
         record: &RecordRef<'_>,
         deletion: bool,
         at: Location,
     ) -> Result<(), StateError> {
+        let whole = self.channel_mut(channel)?.known_from <= 1;
         let (numbers, index) = self.map_mut(channel)?;
         numbers.check_offset(channel, offset)?;
-        if let Some(old) = index.remove(key) {
-            numbers.count -= 1;
-            numbers.bytes -= old.size;
+        let known = index.get(key);
+        // Of a log whose front is gone, the entry that goes may be unknown.
+        if known.map(|entry| entry.size) != replaced && (whole || known.is_some()) {
+            return Err(StateError::NoSuchItem { channel, offset });
+        }
+        if let Some(size) = replaced {
+            numbers.subtract(channel, offset, size)?;
         }
         numbers.add(offset, record.size);
+        index.remove(key);
         let entry = MapEntry {
             offset,
             at,
@@ -411,20 +502,67 @@ impl State {
             deletion,
         };
         index.insert(Bytes::copy_from_slice(key), entry);
+        self.placed(at);
+        if let Some(old) = known {
+            self.left(old.at);
+        }
         Ok(())
     }
 
-    fn forget(&mut self, channel: u32, offset: u64, key: &[u8]) -> Result<(), StateError> {
+    fn forget(
+        &mut self,
+        channel: u32,
+        offset: u64,
+        freed: u64,
+        key: &[u8],
+    ) -> Result<(), StateError> {
+        let gone = offset < self.channel_mut(channel)?.known_from;
         let (numbers, index) = self.map_mut(channel)?;
-        match index.get(key) {
-            Some(entry) if entry.offset == offset => {
-                numbers.count -= 1;
-                numbers.bytes -= entry.size;
-                index.remove(key);
-                Ok(())
-            }
-            _ => Err(StateError::NoSuchItem { channel, offset }),
+        let known = index.get(key).filter(|entry| entry.offset == offset);
+        if known.map_or(!gone, |entry| entry.size != freed) {
+            return Err(StateError::NoSuchItem { channel, offset });
         }
+        numbers.subtract(channel, offset, freed)?;
+        if let Some(old) = known {
+            index.remove(key);
+            self.left(old.at);
+        }
+        Ok(())
+    }
+
+    fn move_entry(
+        &mut self,
+        channel: u32,
+        offset: u64,
+        deletion: bool,
+        key: &[u8],
+        record: &RecordRef<'_>,
+        at: Location,
+    ) -> Result<(), StateError> {
+        let gone = offset < self.channel_mut(channel)?.known_from;
+        let (_, index) = self.map_mut(channel)?;
+        let known = index.get(key);
+        let movable = match known {
+            Some(entry) => entry.offset == offset,
+            None => gone,
+        };
+        if !movable {
+            return Err(StateError::NoSuchItem { channel, offset });
+        }
+        index.remove(key);
+        let entry = MapEntry {
+            offset,
+            at,
+            size: record.size,
+            timestamp: record.timestamp,
+            deletion,
+        };
+        index.insert(Bytes::copy_from_slice(key), entry);
+        self.placed(at);
+        if let Some(old) = known {
+            self.left(old.at);
+        }
+        Ok(())
     }
 
     fn enqueue(
@@ -438,19 +576,70 @@ impl State {
         numbers.check_offset(channel, offset)?;
         numbers.add(offset, record.size);
         work.insert(offset, WorkEntry::new(at, record));
+        self.placed(at);
         Ok(())
     }
 
-    fn resolve(&mut self, channel: u32, offset: u64) -> Result<(), StateError> {
+    fn attempt(
+        &mut self,
+        channel: u32,
+        offset: u64,
+        attempts: u32,
+        attempted: (u64, u64),
+    ) -> Result<(), StateError> {
+        let gone = offset < self.channel_mut(channel)?.known_from;
+        let (_, work) = self.work_mut(channel)?;
+        match work.get_mut(offset) {
+            Some(item) => {
+                item.attempts = attempts;
+                item.attempted = Some(attempted);
+                Ok(())
+            }
+            // It is stated again, attempts and all, further on; or it went before that.
+            None if gone => Ok(()),
+            None => Err(StateError::NoSuchItem { channel, offset }),
+        }
+    }
+
+    fn resolve(&mut self, channel: u32, offset: u64, freed: u64) -> Result<(), StateError> {
+        let gone = offset < self.channel_mut(channel)?.known_from;
         let (numbers, work) = self.work_mut(channel)?;
-        let item = work
-            .remove(offset)
-            .ok_or(StateError::NoSuchItem { channel, offset })?;
+        let known = work.get(offset).copied();
+        if known.map_or(!gone, |item| item.size != freed) {
+            return Err(StateError::NoSuchItem { channel, offset });
+        }
+        numbers.subtract(channel, offset, freed)?;
         if breakage::is(Breakage::ReuseOffset) && numbers.next == offset + 1 {
             numbers.next = offset;
         }
-        numbers.count -= 1;
-        numbers.bytes -= item.size;
+        if let Some(item) = known {
+            work.remove(offset);
+            self.left(item.at);
+        }
+        Ok(())
+    }
+
+    fn move_job(
+        &mut self,
+        channel: u32,
+        offset: u64,
+        attempts: (u32, Option<(u64, u64)>),
+        record: &RecordRef<'_>,
+        at: Location,
+    ) -> Result<(), StateError> {
+        let gone = offset < self.channel_mut(channel)?.known_from;
+        let (_, work) = self.work_mut(channel)?;
+        let known = work.get(offset).copied();
+        if known.is_none() && !gone {
+            return Err(StateError::NoSuchItem { channel, offset });
+        }
+        let mut item = WorkEntry::new(at, record);
+        (item.attempts, item.attempted) = attempts;
+        work.insert(offset, item);
+        self.placed(at);
+        if let Some(old) = known {
+            self.left(old.at);
+        }
         Ok(())
     }
 
@@ -512,7 +701,22 @@ impl State {
     }
 }
 
+fn key_bytes(key: &(u8, Bytes), value: &Bytes) -> u64 {
+    (key.1.len() + value.len()) as u64
+}
+
 impl Numbers {
+    /// Takes one record of `size` out of the numbers.
+    fn subtract(&mut self, channel: u32, offset: u64, size: u64) -> Result<(), StateError> {
+        match (self.count.checked_sub(1), self.bytes.checked_sub(size)) {
+            (Some(count), Some(bytes)) => {
+                (self.count, self.bytes) = (count, bytes);
+                Ok(())
+            }
+            _ => Err(StateError::NoSuchItem { channel, offset }),
+        }
+    }
+
     /// A record takes exactly the next offset: one below it would be a reused number, one above it
     /// a record that is missing (invariant 9).
     fn check_offset(&self, channel: u32, offset: u64) -> Result<(), StateError> {

@@ -31,6 +31,21 @@ pub struct Anchor {
     pub records: u32,
 }
 
+impl Anchor {
+    /// The run without what lies below the floor.
+    #[must_use]
+    pub fn from_floor(&self, floor: u64) -> Anchor {
+        let below = floor
+            .saturating_sub(self.offset)
+            .min(u64::from(self.records));
+        Anchor {
+            offset: self.offset + below,
+            records: self.records - below as u32,
+            ..*self
+        }
+    }
+}
+
 /// The anchors of one channel, oldest first.
 #[derive(Debug, Default)]
 pub struct SequenceIndex {
@@ -41,10 +56,11 @@ impl SequenceIndex {
     pub(super) fn push(&mut self, offset: u64, record: &RecordRef<'_>, at: Location) {
         let newest = record.timestamp.unwrap_or(u64::MAX);
         if let Some(last) = self.anchors.back_mut() {
+            let follows = last.offset + u64::from(last.records) == offset;
             let near = last.at.segment == at.segment
                 && at.frame - last.at.frame <= ANCHOR_SPAN_BYTES
                 && last.records < ANCHOR_RECORDS;
-            if near || last.at == at {
+            if follows && (near || last.at == at) {
                 last.newest = last.newest.max(newest);
                 last.bytes += record.size;
                 last.records += 1;
@@ -58,6 +74,55 @@ impl SequenceIndex {
             at,
             records: 1,
         });
+    }
+
+    /// A record was stated again elsewhere. Records of a run are moved in order and all of them in
+    /// one frame, so the run shrinks from its front until it is gone.
+    pub(super) fn moved(&mut self, offset: u64, record: &RecordRef<'_>, at: Location) {
+        let after = self.anchors.partition_point(|a| a.offset <= offset);
+        let mut place = after;
+        if let Some(old) = after.checked_sub(1).and_then(|i| self.anchors.get_mut(i)) {
+            let end = old.offset + u64::from(old.records);
+            if offset < end {
+                // What of it lies below this record was moved already or is below the floor.
+                old.records = (end - offset - 1) as u32;
+                old.offset = offset + 1;
+                old.bytes = old.bytes.saturating_sub(record.size);
+                place = after - 1;
+                if old.records == 0 {
+                    self.anchors.remove(place);
+                }
+            }
+        }
+        let newest = record.timestamp.unwrap_or(u64::MAX);
+        if let Some(before) = place.checked_sub(1).and_then(|i| self.anchors.get_mut(i))
+            && before.at == at
+            && before.offset + u64::from(before.records) == offset
+        {
+            before.newest = before.newest.max(newest);
+            before.bytes += record.size;
+            before.records += 1;
+            return;
+        }
+        let run = Anchor {
+            offset,
+            newest,
+            bytes: record.size,
+            at,
+            records: 1,
+        };
+        self.anchors.insert(place, run);
+    }
+
+    /// Whether a record lies in a segment.
+    pub(super) fn lies_in(&self, segment: u32) -> bool {
+        // Moved runs may lie anywhere, so all are asked; there are few.
+        self.anchors.iter().any(|a| a.at.segment == segment)
+    }
+
+    /// The runs in a segment.
+    pub fn in_segment(&self, segment: u32) -> impl Iterator<Item = &Anchor> {
+        self.anchors.iter().filter(move |a| a.at.segment == segment)
     }
 
     /// Drops the runs that lie wholly below `floor`; the first one left may begin below it.

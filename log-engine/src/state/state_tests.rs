@@ -124,6 +124,7 @@ fn a_move_is_never_half_done() {
     let wrong_offset = Op::DeadLetter {
         work: 2,
         work_offset: 1,
+        freed: 7,
         channel: 0,
         offset: 9,
         record: record(9),
@@ -137,6 +138,7 @@ fn a_move_is_never_half_done() {
     let no_job = Op::DeadLetter {
         work: 2,
         work_offset: 5,
+        freed: 7,
         channel: 0,
         offset: 1,
         record: record(9),
@@ -150,6 +152,7 @@ fn a_move_is_never_half_done() {
     let good = Op::DeadLetter {
         work: 2,
         work_offset: 1,
+        freed: 7,
         channel: 0,
         offset: 1,
         record: record(9),
@@ -162,11 +165,12 @@ fn a_move_is_never_half_done() {
 #[test]
 fn a_map_holds_one_entry_a_key_and_hands_out_changes_by_offset() {
     let mut s = state();
-    for (offset, key) in [(1, &b"a"[..]), (2, b"b"), (3, b"a")] {
+    for (offset, key, replaced) in [(1, &b"a"[..], None), (2, b"b", None), (3, b"a", Some(4))] {
         s.apply(
             &Op::Set {
                 channel: 1,
                 offset,
+                replaced,
                 key,
                 record: record(4),
             },
@@ -178,6 +182,7 @@ fn a_map_holds_one_entry_a_key_and_hands_out_changes_by_offset() {
         &Op::Remove {
             channel: 1,
             offset: 4,
+            replaced: Some(4),
             key: b"b",
             record: record(1),
         },
@@ -199,6 +204,7 @@ fn a_map_holds_one_entry_a_key_and_hands_out_changes_by_offset() {
             &Op::Forget {
                 channel: 1,
                 offset: 2,
+                freed: 4,
                 key: b"b"
             },
             AT
@@ -210,6 +216,7 @@ fn a_map_holds_one_entry_a_key_and_hands_out_changes_by_offset() {
         &Op::Forget {
             channel: 1,
             offset: 4,
+            freed: 1,
             key: b"b",
         },
         AT,

@@ -49,6 +49,13 @@ impl WorkIndex {
         self.items.get(&offset)
     }
 
+    /// The jobs at or above `offset`, in offset order.
+    pub fn from_offset(&self, offset: u64) -> impl Iterator<Item = (u64, &WorkEntry)> {
+        self.items
+            .range(offset..)
+            .map(|(&offset, item)| (offset, item))
+    }
+
     /// Every job, in offset order.
     pub fn iter(&self) -> impl Iterator<Item = (u64, &WorkEntry)> {
         self.items.iter().map(|(&offset, item)| (offset, item))

@@ -20,6 +20,8 @@ pub fn options() -> Options {
         segment_bytes: 4096 + 1024,
         tail_cache_bytes: 0,
         prepare_ahead: false,
+        tidy_in_background: false,
+        wake: None,
         ..Options::default()
     }
 }

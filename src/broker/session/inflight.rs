@@ -34,6 +34,10 @@ pub(crate) enum Held {
     },
 }
 
+/// QoS 1 publishes one session has on their way at most, whatever its client's Receive Maximum. An
+/// entry, its topic included, costs up to about a KiB, so this is some 4 MiB (invariant 13).
+pub(crate) const MAX_IN_FLIGHT: usize = 4096;
+
 #[derive(Debug)]
 struct Entry {
     /// Rises with every identifier taken: the order in which resending happens (MQTT-4.6.0-1).
@@ -43,8 +47,9 @@ struct Entry {
     held: Held,
 }
 
-/// The client's window. At most Receive Maximum entries are sent on one connection; a resumed
-/// session may hold more from before, which wait for room.
+/// What the client has not acknowledged. At most Receive Maximum entries are sent on one
+/// connection; a resumed session may hold more from before, which wait for room
+/// (MQTT-3.3.4-9). [`State::window`](super::State::window) says what may be added.
 #[derive(Debug, Default)]
 pub(crate) struct InFlight {
     last_id: u16,
@@ -56,8 +61,16 @@ pub(crate) struct InFlight {
 }
 
 impl InFlight {
-    /// How many more QoS 1 publishes the client takes.
-    pub fn window(&self, receive_maximum: u16) -> usize {
+    /// How many more entries may be held beneath this Receive Maximum. What waits to be sent again
+    /// has its place already.
+    pub fn room(&self, receive_maximum: u16) -> usize {
+        usize::from(receive_maximum)
+            .min(MAX_IN_FLIGHT)
+            .saturating_sub(self.entries.len())
+    }
+
+    /// How many of the entries held may be sent again on the present connection.
+    pub fn resend_room(&self, receive_maximum: u16) -> usize {
         usize::from(receive_maximum).saturating_sub(self.sent)
     }
 
@@ -66,26 +79,33 @@ impl InFlight {
         !self.resend.is_empty()
     }
 
-    /// Takes the next free identifier for `held`, which goes out now. The caller has seen a
-    /// window, so an identifier is free: at most 65,535 are ever in use.
-    pub fn send(&mut self, held: Held) -> u16 {
-        loop {
-            self.last_id = self.last_id.checked_add(1).unwrap_or(1);
-            if !self.entries.contains_key(&self.last_id) {
-                break;
-            }
+    /// Takes the next free identifier for `held`, which goes out now; `None` where as much is held
+    /// as may be.
+    pub fn send(&mut self, held: Held) -> Option<u16> {
+        if self.entries.len() >= MAX_IN_FLIGHT {
+            return None;
         }
+        let id = self.free_id()?;
+        self.last_id = id;
         self.last_order += 1;
         self.sent += 1;
         self.entries.insert(
-            self.last_id,
+            id,
             Entry {
                 order: self.last_order,
                 sent: true,
                 held,
             },
         );
-        self.last_id
+        Some(id)
+    }
+
+    /// The first identifier behind the last one given that is not in use. Each is looked at once.
+    fn free_id(&self) -> Option<u16> {
+        let next = self.last_id.checked_add(1).unwrap_or(1);
+        (next..=u16::MAX)
+            .chain(1..next)
+            .find(|id| !self.entries.contains_key(id))
     }
 
     /// The next entry to send again under its own identifier, if there is one.
@@ -171,14 +191,51 @@ mod tests {
     #[test]
     fn identifiers_start_at_1_and_skip_those_in_use() {
         let mut inflight = InFlight::default();
-        assert_eq!(inflight.send(record(1)), 1);
-        assert_eq!(inflight.send(record(2)), 2);
+        assert_eq!(inflight.send(record(1)), Some(1));
+        assert_eq!(inflight.send(record(2)), Some(2));
         inflight.last_id = u16::MAX - 1;
-        assert_eq!(inflight.send(record(3)), u16::MAX);
-        assert_eq!(inflight.send(record(4)), 3);
+        assert_eq!(inflight.send(record(3)), Some(u16::MAX));
+        assert_eq!(inflight.send(record(4)), Some(3));
         assert_eq!(offset(inflight.remove(2)), Some(2));
         assert!(inflight.remove(2).is_none());
         assert_eq!(inflight.entries.len(), 3);
+    }
+
+    #[test]
+    fn there_is_an_end_to_what_is_held_and_no_identifier_past_it() {
+        let mut inflight = InFlight::default();
+        for number in 1..=MAX_IN_FLIGHT {
+            assert_eq!(inflight.room(u16::MAX), MAX_IN_FLIGHT - (number - 1));
+            assert!(inflight.send(record(0)).is_some());
+        }
+        assert_eq!(inflight.room(u16::MAX), 0);
+        assert_eq!(inflight.send(record(0)), None);
+        inflight.connection_ended();
+        assert_eq!(inflight.room(u16::MAX), 0);
+        assert_eq!(inflight.send(record(0)), None);
+        assert!(inflight.remove(7).is_some());
+        assert!(inflight.send(record(0)).is_some());
+    }
+
+    #[test]
+    fn no_identifier_is_found_where_all_are_in_use() {
+        let mut inflight = InFlight::default();
+        for id in 1..=u16::MAX {
+            let held = record(0);
+            inflight.entries.insert(
+                id,
+                Entry {
+                    order: 0,
+                    sent: false,
+                    held,
+                },
+            );
+        }
+        assert_eq!(inflight.free_id(), None);
+        inflight.last_id = u16::MAX;
+        assert_eq!(inflight.free_id(), None);
+        inflight.entries.remove(&5);
+        assert_eq!(inflight.free_id(), Some(5));
     }
 
     #[test]
@@ -187,21 +244,21 @@ mod tests {
             last_id: u16::MAX - 1,
             ..InFlight::default()
         };
-        let first = inflight.send(record(1));
-        let second = inflight.send(record(2));
+        let first = inflight.send(record(1)).unwrap();
+        let second = inflight.send(record(2)).unwrap();
         assert!(first > second);
         inflight.connection_ended();
-        assert_eq!(inflight.window(1), 1);
+        assert_eq!((inflight.resend_room(1), inflight.room(1)), (1, 0));
         let (id, held) = inflight.next_resend().unwrap();
         assert_eq!((id, offset(Some(held))), (first, Some(1)));
         inflight.resent(id);
-        assert_eq!(inflight.window(1), 0);
+        assert_eq!(inflight.resend_room(1), 0);
         assert_eq!(offset(inflight.remove(first)), Some(1));
-        assert_eq!(inflight.window(1), 1);
+        assert_eq!((inflight.resend_room(1), inflight.room(1)), (1, 0));
         assert_eq!(inflight.next_resend().map(|(id, _)| id), Some(second));
         // Acknowledged before it was sent again: the client had it.
         assert!(inflight.remove(second).is_some());
         assert!(!inflight.owes_resend());
-        assert_eq!(inflight.window(1), 1);
+        assert_eq!(inflight.room(1), 1);
     }
 }

@@ -71,6 +71,11 @@ pub(crate) struct State {
     /// The connection that owns it; `None` while away.
     pub link: Option<Link>,
     pub subscriptions: BTreeMap<Arc<str>, Arc<Subscription>>,
+    /// Those an UNSUBSCRIBE ends once the store has it. They are in force until then, and no record
+    /// written meanwhile names them.
+    pub leaving: BTreeSet<Arc<str>>,
+    /// What they cost in memory, by [`Subscription::cost`].
+    pub subscription_bytes: usize,
     /// The plain ones of them again, to be asked which match a topic.
     pub matching: SubscriptionTrie<(), Arc<Subscription>>,
     pub readers: BTreeMap<ChannelIndex, Reader>,
@@ -100,6 +105,10 @@ pub(crate) struct State {
     pub position_listed: bool,
 }
 
+/// What the subscriptions of one client may cost in memory, bytes (invariant 13). Ten thousand
+/// filters of eight levels fit.
+pub(crate) const MAX_SUBSCRIPTION_BYTES: usize = 48 * 1024 * 1024;
+
 /// A subscription as granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Subscription {
@@ -123,6 +132,27 @@ pub(crate) enum Form {
     Plain(TopicFilter),
     /// `$saguin/queue/<queue>`.
     Queue(ChannelIndex),
+}
+
+impl Subscription {
+    /// What a subscription to `filter` that reaches so many channels costs in memory at most, bytes:
+    /// in the session's tree, in the broker's, and by name. Levels it shares with another count as
+    /// if it did not.
+    pub fn cost(filter: &str, reaches: usize) -> usize {
+        type Own = SubscriptionTrie<(), Arc<Subscription>>;
+        type All = SubscriptionTrie<u64, super::fanout::Subscriber>;
+        let levels = filter.split('/').count();
+        let places = reaches * (size_of::<ChannelIndex>() + 2 * size_of::<(ChannelIndex, u64)>());
+        let entry = 2 * size_of::<(Arc<str>, Arc<Subscription>)>() + 32;
+        // Its text: the name of the subscription, its form, and the levels of two trees.
+        levels * (Own::LEVEL_BYTES + All::LEVEL_BYTES)
+            + Own::VALUE_BYTES
+            + All::VALUE_BYTES
+            + 4 * filter.len()
+            + size_of::<Subscription>()
+            + places
+            + entry
+    }
 }
 
 /// The connection that owns a session.
@@ -217,6 +247,8 @@ impl Session {
                 scheduled: None,
                 link: None,
                 subscriptions: BTreeMap::new(),
+                leaving: BTreeSet::new(),
+                subscription_bytes: 0,
                 matching: SubscriptionTrie::new(),
                 readers: BTreeMap::new(),
                 last_reader: ChannelIndex(0),
@@ -255,6 +287,7 @@ impl Session {
         let subscriptions = state
             .subscriptions
             .iter()
+            .filter(|(filter, _)| !state.leaving.contains(*filter))
             .map(|(filter, subscription)| SubscriptionRecord {
                 filter: filter.to_string(),
                 qos: subscription.qos,
@@ -378,6 +411,25 @@ impl State {
         self.will_due = None;
     }
 
+    /// Puts a subscription beneath its filter.
+    pub fn put_subscription(&mut self, filter: Arc<str>, subscription: Arc<Subscription>) {
+        self.take_subscription(&filter);
+        self.subscription_bytes += Subscription::cost(&filter, subscription.reaches.len());
+        self.subscriptions.insert(filter, subscription);
+    }
+
+    /// Takes a subscription out.
+    pub fn take_subscription(&mut self, filter: &str) -> Option<Arc<Subscription>> {
+        let taken = self.subscriptions.remove(filter)?;
+        self.subscription_bytes -= Subscription::cost(filter, taken.reaches.len());
+        Some(taken)
+    }
+
+    /// Whether a filter is subscribed to, and not about to be no more.
+    pub fn subscribes(&self, filter: &str) -> bool {
+        self.subscriptions.contains_key(filter) && !self.leaving.contains(filter)
+    }
+
     pub fn wake_writer(&self) {
         if let Some(link) = &self.link {
             link.handle.wake_writer();
@@ -390,11 +442,29 @@ impl State {
         }
     }
 
-    /// How many more QoS 1 publishes the client takes, offers already promised counted.
+    /// How many more QoS 1 publishes the client takes of what is not promised a place yet: channel
+    /// records, broadcast, and offers still to be promised one.
+    ///
+    /// What waits to be sent again and what is promised have their places, so that all of it
+    /// together never passes Receive Maximum (MQTT-3.3.4-9).
     pub fn window(&self) -> usize {
+        self.offer_window()
+            .saturating_sub(self.offers.len() + self.reserved)
+    }
+
+    /// How many offers may go out, each on the place it was promised.
+    pub fn offer_window(&self) -> usize {
+        self.link
+            .as_ref()
+            .map_or(0, |link| self.inflight.room(link.receive_maximum))
+    }
+
+    /// How many deliveries of an earlier connection may be sent again now. Offers were promised
+    /// places only where these had theirs, so neither waits for the other.
+    pub fn resend_window(&self) -> usize {
         self.link.as_ref().map_or(0, |link| {
             self.inflight
-                .window(link.receive_maximum)
+                .resend_room(link.receive_maximum)
                 .saturating_sub(self.offers.len() + self.reserved)
         })
     }

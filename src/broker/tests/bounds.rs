@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::*;
+use crate::broker::session::inflight::MAX_IN_FLIGHT;
 use crate::broker::settings::RECEIVE_MAXIMUM;
 
 #[test]
@@ -115,4 +116,117 @@ fn a_record_too_large_ends_the_connection_and_broadcast_is_dropped() {
     // Its place is untouched: with more room it is served the record.
     let client = world.connect(durable("a"));
     assert_eq!(client.payloads(), [large]);
+}
+
+#[test]
+fn what_one_session_has_under_way_is_bounded_and_a_queue_waits_its_turn() {
+    let world = World::new();
+    let client = world.connect(durable("a"));
+    client.subscribe("events/#");
+    client.subscribe("$saguin/queue/jobs");
+    let other = world.connect(connect("b"));
+    for _ in 0..MAX_IN_FLIGHT + 10 {
+        other.publish("events/1", "x");
+    }
+    assert_eq!(client.messages().len(), MAX_IN_FLIGHT);
+    client.lose();
+    other.publish("jobs/1", "job");
+    // The job finds no identifier free, and nobody looks for one for ever.
+    let client = world.connect(durable("a"));
+    let again = client.messages();
+    assert_eq!(again.len(), MAX_IN_FLIGHT);
+    assert!(again.iter().all(|message| message.dup));
+    client.ack(&again);
+    let mut rest = client.payloads();
+    rest.sort();
+    assert_eq!(rest.len(), 11);
+    assert_eq!(rest[0], "job");
+}
+
+#[test]
+fn a_resumed_session_is_sent_no_more_than_receive_maximum() {
+    let world = World::new();
+    let narrow = || Connect {
+        receive_maximum: 1,
+        ..durable("a")
+    };
+    let client = world.connect(narrow());
+    client.subscribe("events/#");
+    client.subscribe("$saguin/queue/jobs");
+    let other = world.connect(connect("b"));
+    other.publish("events/1", "record");
+    assert_eq!(client.payloads(), ["record"]);
+    client.lose();
+    other.publish("jobs/1", "job");
+    let client = world.connect(narrow());
+    let first = client.messages();
+    assert_eq!(first.iter().map(payload).collect::<Vec<_>>(), ["record"]);
+    assert!(first[0].dup);
+    client.ack(&first);
+    assert_eq!(client.payloads(), ["job"]);
+}
+
+#[test]
+fn a_delivery_that_is_void_makes_room_for_a_job() {
+    let world = World::new();
+    let narrow = || Connect {
+        receive_maximum: 1,
+        ..durable("a")
+    };
+    let client = world.connect(narrow());
+    client.subscribe("state/#");
+    client.subscribe("$saguin/queue/jobs");
+    let other = world.connect(connect("b"));
+    other.publish("state/1", "old");
+    assert_eq!(client.payloads(), ["old"]);
+    client.lose();
+    // Replaced, so there is nothing to send again, and then removed altogether.
+    let empty = Publish {
+        retain: true,
+        ..publish("state/1", "")
+    };
+    assert_eq!(other.send(empty), Reason::Success);
+    other.publish("jobs/1", "job");
+    let client = world.connect(narrow());
+    let mut seen = Vec::new();
+    loop {
+        let messages = client.messages();
+        assert!(messages.len() <= 1);
+        if messages.is_empty() {
+            break;
+        }
+        seen.extend(messages.iter().map(payload));
+        client.ack(&messages);
+    }
+    assert!(seen.contains(&"job".to_owned()), "{seen:?}");
+}
+
+#[test]
+fn what_subscriptions_cost_in_memory_is_bounded_and_given_back() {
+    let world = World::new();
+    let client = world.connect(connect("a"));
+    let deep = |number: u32| format!("{number}{}", "/x".repeat(199));
+    let refused = SubackReason::Refused(Reason::QuotaExceeded);
+    let granted = (0..10_000)
+        .take_while(|number| client.subscribe(&deep(*number)) != refused)
+        .count();
+    assert!((100..1000).contains(&granted), "{granted}");
+    // One that is there already takes nothing more, and one that goes gives its place back.
+    assert_eq!(client.subscribe(&deep(0)), SubackReason::Granted(1));
+    assert_eq!(client.unsubscribe(&deep(0)), Reason::Success);
+    assert_eq!(client.subscribe(&deep(99_999)), SubackReason::Granted(1));
+    assert_eq!(client.subscribe(&deep(0)), refused);
+    // Another client's are its own.
+    let other = world.connect(connect("b"));
+    assert_eq!(other.subscribe(&deep(0)), SubackReason::Granted(1));
+}
+
+#[test]
+fn ten_thousand_filters_of_eight_levels_have_their_place() {
+    let filter = "site/building/floor/room/rack/device/sensor/0000";
+    let cost = crate::broker::session::Subscription::cost(filter, 1);
+    assert!(
+        10_000 * cost <= crate::broker::session::MAX_SUBSCRIPTION_BYTES,
+        "{cost}"
+    );
 }

@@ -194,3 +194,36 @@ fn a_job_too_large_for_its_worker_ends_that_connection_unspent() {
         Some("1")
     );
 }
+
+#[test]
+fn an_unsubscribe_right_behind_the_subscribe_leaves_no_worker() {
+    for connect in [connect("a"), durable("a")] {
+        let world = World::new();
+        let a = world.connect(connect);
+        let subscribe = Subscribe {
+            packet_id: 1,
+            identifier: None,
+            filters: vec![request("$saguin/queue/jobs")],
+            user_properties: UserPairs::default(),
+        };
+        // Nothing is stored between the two.
+        a.connection.subscribe(&subscribe);
+        assert_eq!(a.unsubscribe("$saguin/queue/jobs"), Reason::Success);
+        world.connect(super::connect("p")).publish("jobs/1", "x");
+        assert!(a.messages().is_empty());
+        assert_eq!(worker(&world, "c").payloads(), ["x"]);
+    }
+}
+
+#[test]
+fn an_offer_not_sent_by_the_unsubscribe_goes_to_another_worker() {
+    let world = World::new();
+    let a = worker(&world, "a");
+    let publisher = world.connect(super::connect("p"));
+    publisher.publish("jobs/1", "x");
+    assert_eq!(a.unsubscribe("$saguin/queue/jobs"), Reason::Success);
+    assert!(a.messages().is_empty());
+    let b = worker(&world, "b");
+    let job = b.messages().remove(0);
+    assert_eq!(property(&job, "saguin-attempt").as_deref(), Some("1"));
+}

@@ -189,3 +189,59 @@ fn what_is_no_filter_closes_mqtt_311() {
     assert_eq!(client.connection.subscribe(&subscribe), Flow::Stop);
     assert!(client.connection.is_closing());
 }
+
+#[test]
+fn an_unsubscribe_that_cannot_be_stored_leaves_the_filter_in_force() {
+    let world = World::new();
+    let client = world.connect(durable("a"));
+    client.subscribe("events/#");
+    client.subscribe("$saguin/queue/jobs");
+    let refuse = || Some(crate::storage::StoreError::ProviderFull);
+    for filter in ["events/#", "$saguin/queue/jobs"] {
+        world.store.refuse_when(move |_| refuse());
+        assert_eq!(client.unsubscribe(filter), Reason::ImplementationSpecific);
+        world.store.refuse_nothing();
+    }
+    client.publish("events/1", "x");
+    client.publish("jobs/1", "job");
+    let mut seen = client.consume();
+    seen.sort();
+    assert_eq!(seen, ["job", "x"]);
+    // Asked again, both go, and for good.
+    for filter in ["events/#", "$saguin/queue/jobs"] {
+        assert_eq!(client.unsubscribe(filter), Reason::Success);
+        assert_eq!(client.unsubscribe(filter), Reason::NoSubscriptionExisted);
+    }
+    client.publish("events/1", "y");
+    assert!(client.messages().is_empty());
+    let world = world.crash();
+    let client = world.connect(durable("a"));
+    client.publish("events/1", "z");
+    client.publish("jobs/1", "job");
+    assert!(client.messages().is_empty());
+}
+
+#[test]
+fn a_subscribe_behind_an_unsubscribe_waits_for_the_store() {
+    let world = World::new();
+    let client = world.connect(durable("a"));
+    client.subscribe("state/#");
+    let unsubscribe = Unsubscribe {
+        packet_id: 2,
+        filters: vec!["state/#".into(), "state/#".into()],
+        user_properties: UserPairs::default(),
+    };
+    let subscribe = Subscribe {
+        packet_id: 3,
+        identifier: None,
+        filters: vec![request("state/#")],
+        user_properties: UserPairs::default(),
+    };
+    assert_eq!(client.connection.unsubscribe(&unsubscribe), Flow::Continue);
+    assert_eq!(client.connection.subscribe(&subscribe), Flow::Retry);
+    world.settle();
+    assert_eq!(client.connection.subscribe(&subscribe), Flow::Continue);
+    world.settle();
+    client.publish("state/1", "x");
+    assert_eq!(client.payloads(), ["x"]);
+}

@@ -10,6 +10,9 @@ use super::filter::{Level, TopicFilter};
 
 const ROOT: usize = 0;
 
+/// A child's entry in a map that is half full, and its name's allocation.
+const ENTRY_BYTES: usize = 2 * size_of::<(Box<str>, usize)>() + 16;
+
 /// A tree of filters with at most one value each.
 #[derive(Debug)]
 pub(super) struct LevelTree<V> {
@@ -19,16 +22,74 @@ pub(super) struct LevelTree<V> {
 
 #[derive(Debug)]
 struct Node<V> {
-    names: HashMap<Box<str>, usize>,
+    names: Names,
     plus: Option<usize>,
     hash: Option<usize>,
     value: Option<V>,
 }
 
+/// The children with a name. Most nodes of a deep filter have one, which costs no map.
+#[derive(Debug, Default)]
+#[expect(
+    clippy::box_collection,
+    reason = "a map in place would make every node twice as large"
+)]
+enum Names {
+    #[default]
+    None,
+    One(Box<str>, usize),
+    Many(Box<HashMap<Box<str>, usize>>),
+}
+
+impl Names {
+    fn get(&self, name: &str) -> Option<usize> {
+        match self {
+            Names::None => None,
+            Names::One(held, child) => (**held == *name).then_some(*child),
+            Names::Many(children) => children.get(name).copied(),
+        }
+    }
+
+    fn insert(&mut self, name: &str, child: usize) {
+        *self = match std::mem::take(self) {
+            Names::None => Names::One(name.into(), child),
+            Names::One(held, first) => {
+                Names::Many(Box::new([(held, first), (name.into(), child)].into()))
+            }
+            Names::Many(mut children) => {
+                children.insert(name.into(), child);
+                Names::Many(children)
+            }
+        };
+    }
+
+    fn remove(&mut self, name: &str) -> Option<usize> {
+        let removed = match self {
+            Names::None => None,
+            Names::One(..) => {
+                let child = self.get(name)?;
+                *self = Names::None;
+                Some(child)
+            }
+            Names::Many(children) => children.remove(name),
+        };
+        // A map keeps its room when emptied; a node that once had many children would hold it for
+        // ever.
+        if matches!(self, Names::Many(children) if children.is_empty()) {
+            *self = Names::None;
+        }
+        removed
+    }
+
+    fn is_empty(&self) -> bool {
+        matches!(self, Names::None)
+    }
+}
+
 impl<V> Default for Node<V> {
     fn default() -> Self {
         Self {
-            names: HashMap::new(),
+            names: Names::None,
             plus: None,
             hash: None,
             value: None,
@@ -39,7 +100,7 @@ impl<V> Default for Node<V> {
 impl<V> Node<V> {
     fn child(&self, level: Level<'_>) -> Option<usize> {
         match level {
-            Level::Name(name) => self.names.get(name).copied(),
+            Level::Name(name) => self.names.get(name),
             Level::Plus => self.plus,
             Level::Hash => self.hash,
         }
@@ -60,6 +121,10 @@ impl<V> Default for LevelTree<V> {
 }
 
 impl<V> LevelTree<V> {
+    /// What one level costs at most, its name's text aside, bytes: the node, twice while the vector
+    /// grows, and its entry in its parent with the rounding of the allocator.
+    pub(super) const LEVEL_BYTES: usize = 2 * size_of::<Node<V>>() + ENTRY_BYTES;
+
     /// The place of `filter`'s value; the nodes on the way there are made.
     pub(super) fn place(&mut self, filter: &TopicFilter) -> &mut Option<V> {
         let mut at = ROOT;
@@ -142,7 +207,7 @@ impl<V> LevelTree<V> {
                 left.push((plus, below));
             }
             if let Some(child) = node.names.get(name) {
-                left.push((*child, below));
+                left.push((child, below));
             }
         }
     }
@@ -158,7 +223,7 @@ impl<V> LevelTree<V> {
         let node = &mut self.nodes[parent];
         match level {
             Level::Name(name) => {
-                node.names.insert(name.into(), child);
+                node.names.insert(name, child);
             }
             Level::Plus => node.plus = Some(child),
             Level::Hash => node.hash = Some(child),
@@ -173,11 +238,6 @@ impl<V> LevelTree<V> {
             Level::Plus => node.plus.take(),
             Level::Hash => node.hash.take(),
         };
-        if node.names.is_empty() {
-            // A map keeps its room when emptied; a node that once had many children would hold
-            // it for ever.
-            node.names = HashMap::new();
-        }
         if let Some(child) = child {
             self.nodes[child] = Node::default();
             self.free.push(child);

@@ -25,6 +25,13 @@ impl<K, V> Default for SubscriptionTrie<K, V> {
 }
 
 impl<K: Ord, V> SubscriptionTrie<K, V> {
+    /// What one level of a filter costs at most where it shares none with another, its name's text
+    /// aside, bytes.
+    pub const LEVEL_BYTES: usize = LevelTree::<BTreeMap<K, V>>::LEVEL_BYTES;
+
+    /// What a subscription costs at its last level: a map node, which has eleven places.
+    pub const VALUE_BYTES: usize = 11 * (size_of::<K>() + size_of::<V>()) + 32;
+
     /// An empty tree.
     #[must_use]
     pub fn new() -> Self {

@@ -3,8 +3,8 @@
 use super::Kind::{Address, Choice, Duration, Flag, Name, Path, Section as Below, Size, Text};
 use super::WhenAbsent::{Absent, Is, Required};
 use super::{
-    DAY, GIB, KIB, LARGEST, LARGEST_PACKET, LONGEST_STRING, MIB, SECOND, Section, count, key,
-    not_yet, period_or_none, refused, size_or_none,
+    DAY, GIB, KIB, LARGEST, LARGEST_PACKET, LONGEST_CLIENT_ID, LONGEST_STRING, MIB, SECOND,
+    Section, count, key, not_yet, period_or_none, refused, size_or_none,
 };
 
 pub(in crate::config) static ROOT: Section = Section {
@@ -174,7 +174,7 @@ pub(in crate::config) static LOG_PROVIDER: Section = Section {
             Required,
             "Its directory. Two providers may not share one.",
         ),
-        // A log gives no disk space back yet, so no bound on it could be kept.
+        // A log keeps no reserve for what relieves it yet, so no bound on it could be kept.
         not_yet("max_bytes"),
         key(
             "durability",
@@ -266,7 +266,7 @@ pub(in crate::config) static LIMITS: Section = Section {
         ),
         key(
             "max_client_id_length",
-            count(23, LONGEST_STRING),
+            count(23, LONGEST_CLIENT_ID),
             Is("256"),
             "The longest client id, bytes. Longer: 0x85.",
         ),
@@ -296,7 +296,7 @@ pub(in crate::config) static LIMITS: Section = Section {
             "max_subscriptions",
             count(1, 1_000_000),
             Is("10000"),
-            "The most subscriptions of one client. More: 0x97.",
+            "The most subscriptions of one client. More: 0x97, as where they would take more than 48 MiB of memory.",
         ),
         key(
             "max_session_expiry",

@@ -137,6 +137,7 @@ impl LogStore {
             segment_bytes: options.segment_bytes,
             tail_cache_bytes: options.tail_cache_bytes,
             prepare_ahead: true,
+            tidy_in_background: true,
             wake: Some(options.wake.clone()),
             ..engine::Options::default()
         };

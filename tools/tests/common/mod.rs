@@ -24,6 +24,8 @@ pub fn open(dir: &Path) -> Engine {
         segment_bytes: 4096 + 2048,
         tail_cache_bytes: 0,
         prepare_ahead: false,
+        tidy_in_background: false,
+        wake: None,
         ..Options::default()
     };
     recover(&fs, dir, &options).unwrap().0

@@ -9,7 +9,7 @@ use std::time::Duration;
 use saguin_log_engine::state::Numbers;
 use saguin_log_engine::storage::FileSystem;
 use saguin_log_engine::{
-    Batch, ChannelId, CommitError, Engine, MIN_SEGMENT_BYTES, Options, Outcome,
+    Batch, ChannelId, CommitError, Engine, MIN_SEGMENT_BYTES, Options, Outcome, Tidied,
 };
 use saguin_recovery::{Ending, RecoverError, Report, inspect, recover};
 
@@ -80,6 +80,9 @@ impl std::fmt::Display for Violation {
     }
 }
 
+/// Steps of tidying at one time.
+const MAX_TIDY_STEPS: u64 = 50;
+
 /// What happened in a run: a rig that never gets to the hard parts proves nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -107,6 +110,8 @@ pub struct Counts {
     pub torn: u64,
     /// Rolls cut short.
     pub rolls_cut: u64,
+    /// Steps in which old segments were emptied or let go.
+    pub tidied: u64,
     /// Files changed behind everybody's back.
     pub tampered: u64,
     /// Of these, refused as damage.
@@ -133,6 +138,7 @@ impl Counts {
             (&mut self.in_flight_kept, other.in_flight_kept),
             (&mut self.torn, other.torn),
             (&mut self.rolls_cut, other.rolls_cut),
+            (&mut self.tidied, other.tidied),
             (&mut self.tampered, other.tampered),
             (&mut self.damage_named, other.damage_named),
             (&mut self.disk_operations, other.disk_operations),
@@ -198,6 +204,7 @@ impl Run {
                 tail_cache_bytes,
                 // The only other thread: what it does and when is not the run's to say.
                 prepare_ahead: false,
+                tidy_in_background: false,
                 idle: Duration::from_secs(1 << 30),
                 ..Options::default()
             },
@@ -287,7 +294,8 @@ impl Run {
                     return self.end(self.disk.ended().unwrap_or(End::Cut));
                 }
             }
-            68..73 => self.settle()?,
+            68..71 => self.settle()?,
+            71..73 => self.tidy()?,
             73..78 => self.compare()?,
             78..81 => self.close()?,
             81..83 => self.end(End::Death)?,
@@ -343,6 +351,21 @@ impl Run {
         engine.settle();
         // Answered after the witness is written.
         let _ = engine.submit(Batch::default()).wait();
+        self.failed_for_a_reason(failures)
+    }
+
+    /// Old segments are emptied and let go, as far as there are any to let go.
+    fn tidy(&mut self) -> Checked {
+        self.note("tidy");
+        let failures = self.disk.failures().0;
+        let engine = self.engine()?;
+        let mut steps = 0;
+        while let Ok(Tidied::Moved(_) | Tidied::Dropped(_)) = engine.tidy()
+            && steps < MAX_TIDY_STEPS
+        {
+            steps += 1;
+        }
+        self.counts.tidied += steps;
         self.failed_for_a_reason(failures)
     }
 
