@@ -59,8 +59,9 @@ fn a_seed_runs_the_same_every_time() {
     }
 }
 
-/// What the simulator has found, each with a seed that finds it again when the fix is taken out (the
-/// deliberate defects keep them findable; `sim --prove` shows the current seeds).
+/// What the simulator has found, with the seed that found it in the rig of that day. A seed's run
+/// changes with the rig and the engine; the deliberate defects are what keeps most of these findable
+/// (`sim --prove`).
 const FOUND: [(u64, &str); 10] = [
     (0, "the directory of a new log was not made durable"),
     (
