@@ -147,6 +147,15 @@ fn lock(disk: &Mutex<Disk>) -> MutexGuard<'_, Disk> {
     disk.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The disk, for a process that is not over.
+fn look(disk: &Mutex<Disk>, life: u64) -> io::Result<MutexGuard<'_, Disk>> {
+    let disk = lock(disk);
+    if disk.life != life || disk.over {
+        return Err(gone());
+    }
+    Ok(disk)
+}
+
 fn missing(path: &Path) -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, path.display().to_string())
 }
@@ -536,11 +545,7 @@ impl Process {
     }
 
     fn look(&self) -> io::Result<MutexGuard<'_, Disk>> {
-        let disk = lock(&self.shared);
-        if disk.life != self.life || disk.over {
-            return Err(gone());
-        }
-        Ok(disk)
+        look(&self.shared, self.life)
     }
 }
 
@@ -697,11 +702,7 @@ impl std::fmt::Debug for SimFile {
 
 impl SimFile {
     fn look(&self) -> io::Result<MutexGuard<'_, Disk>> {
-        let disk = lock(&self.shared);
-        if disk.life != self.life || disk.over {
-            return Err(gone());
-        }
-        Ok(disk)
+        look(&self.shared, self.life)
     }
 }
 

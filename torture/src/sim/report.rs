@@ -51,9 +51,6 @@ impl std::fmt::Display for Violation {
     }
 }
 
-/// Steps of tidying at one time.
-const MAX_TIDY_STEPS: u64 = 50;
-
 /// What happened in a run: a rig that never gets to the hard parts proves nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {

@@ -30,6 +30,9 @@ const SHOWN: usize = 12;
 /// How long a hung engine is waited for: only a defect ever gets there.
 const HUNG: Duration = Duration::from_secs(60);
 
+/// Steps of tidying at one time.
+const MAX_TIDY_STEPS: u64 = 50;
+
 /// What is expected, what is found.
 pub(super) struct Broken(pub(super) String, pub(super) String);
 
