@@ -130,14 +130,20 @@ struct Disk {
     probe: Option<Probe>,
 }
 
+impl std::fmt::Debug for Disk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Disk")
+    }
+}
+
 /// The disk, as whoever runs the simulation holds it.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct SimDisk {
     shared: Arc<Mutex<Disk>>,
 }
 
 /// The disk as one process sees it, until that process ends.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Process {
     shared: Arc<Mutex<Disk>>,
     life: u64,
@@ -522,18 +528,6 @@ impl SimDisk {
     }
 }
 
-impl std::fmt::Debug for SimDisk {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("SimDisk")
-    }
-}
-
-impl std::fmt::Debug for Process {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Process({})", self.life)
-    }
-}
-
 impl Process {
     fn handle(&self, inode: usize, path: &Path) -> Arc<dyn File> {
         Arc::new(SimFile {
@@ -664,16 +658,11 @@ impl FileSystem for Process {
     }
 }
 
+#[derive(Debug)]
 struct SimLock {
     shared: Arc<Mutex<Disk>>,
     life: u64,
     path: PathBuf,
-}
-
-impl std::fmt::Debug for SimLock {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "SimLock({})", self.path.display())
-    }
 }
 
 impl Lock for SimLock {}
@@ -687,17 +676,12 @@ impl Drop for SimLock {
     }
 }
 
+#[derive(Debug)]
 struct SimFile {
     shared: Arc<Mutex<Disk>>,
     life: u64,
     inode: usize,
     path: PathBuf,
-}
-
-impl std::fmt::Debug for SimFile {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "SimFile({})", self.path.display())
-    }
 }
 
 impl SimFile {
