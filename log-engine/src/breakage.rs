@@ -51,6 +51,8 @@ breakages! {
     ForgetAttempts "forget-attempts" "A restart forgets how often jobs were tried.",
     TornTailAccepts "torn-tail-accepts" "A frame whose checksum does not match is believed.",
     DamageAsTornTail "damage-as-torn-tail" "Damage below acknowledged frames is cut off like a torn tail.",
+    UnlinkBeforeFloor "unlink-before-floor" "Old segments are unlinked before the log is said to begin after them.",
+    UnlinkLive "unlink-live" "Segments are unlinked though something in them is alive.",
     IgnoreLsnGap "ignore-lsn-gap" "A frame that is not the next one is believed.",
     StartEmpty "start-empty" "A directory whose segments are gone is taken for a new one.",
     SkipParentSync "skip-parent-sync" "A new log's own directory is not made durable.",

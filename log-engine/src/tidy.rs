@@ -14,6 +14,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use bytes::Bytes;
 
 use crate::batch::{Batch, ChannelId, CommitError, NewRecord, Operation, Tidy, TidyStep};
+use crate::breakage::{self, Breakage};
 use crate::engine::Engine;
 use crate::read::ReadError;
 use crate::segment::Segment;
@@ -106,7 +107,9 @@ impl crate::engine::Shared {
         };
         let dead = {
             let published = read(&self.published);
-            let needed = |s: &&Arc<Segment>| published.state.needs(s.number());
+            let needed = |s: &&Arc<Segment>| {
+                published.state.needs(s.number()) && !breakage::is(Breakage::UnlinkLive)
+            };
             sealed
                 .iter()
                 .position(|s| needed(&s))
@@ -129,7 +132,9 @@ impl crate::engine::Shared {
     fn drop_front(&self, segments: &[Arc<Segment>], dead: usize) -> Result<(), TidyError> {
         let oldest = segments[dead].header.number;
         let step = TidyStep::Oldest { segment: oldest };
-        self.submit(as_batch(vec![step])).wait()?;
+        if !breakage::is(Breakage::UnlinkBeforeFloor) {
+            self.submit(as_batch(vec![step])).wait()?;
+        }
         self.segments.drop_before(oldest);
         for segment in &segments[..dead] {
             // One that stays is no part of the log any more and is removed when it is next opened.
@@ -139,6 +144,10 @@ impl crate::engine::Shared {
         }
         if let Err(error) = self.fs.sync_dir(&self.layout.segment_dir()) {
             tracing::warn!(%error, "the removal of old segments could not be synced");
+        }
+        if breakage::is(Breakage::UnlinkBeforeFloor) {
+            let step = TidyStep::Oldest { segment: oldest };
+            self.submit(as_batch(vec![step])).wait()?;
         }
         Ok(())
     }

@@ -55,22 +55,23 @@ pub fn recover(
         other => other?,
     };
     let report = Report::new(&found);
-    match known {
-        Some(expected) if expected != report.engine_id => {
-            let kind = DamageKind::ForeignSegment {
-                expected,
-                found: report.engine_id,
-            };
-            let path = found
-                .segments
-                .first()
-                .map_or(lock_path.as_path(), |s| s.path.as_path());
-            return Err(Damage::new(path, 0, kind).into());
-        }
-        Some(_) => {}
-        None => write_identity(&**fs, &layout, &report.engine_id)?,
+    if let Some(expected) = &known
+        && *expected != report.engine_id
+    {
+        let kind = DamageKind::ForeignSegment {
+            expected: expected.clone(),
+            found: report.engine_id,
+        };
+        let path = found
+            .segments
+            .first()
+            .map_or(lock_path.as_path(), |s| s.path.as_path());
+        return Err(Damage::new(path, 0, kind).into());
     }
     repair(&**fs, &layout, &found)?;
+    // Last: where the id can be read, segments that are not there are segments that are missing. And
+    // each time: one that could be read may be only in the page cache.
+    write_identity(&**fs, &layout, &report.engine_id)?;
     let Walk {
         state,
         segments,
@@ -154,7 +155,7 @@ fn sync_above(fs: &dyn FileSystem, root: &Path) -> Result<(), RecoverError> {
 /// Bytes of an id in hexadecimal.
 const IDENTITY_BYTES: usize = 32;
 
-/// The id in the lock file: written once the first segment is durable.
+/// The id in the lock file: written once the segments are durable.
 fn read_identity(fs: &dyn FileSystem, layout: &Layout) -> Result<Option<String>, RecoverError> {
     let path = layout.lock_path();
     let file = match fs.open(&path, false) {

@@ -130,14 +130,20 @@ struct Disk {
     probe: Option<Probe>,
 }
 
+impl std::fmt::Debug for Disk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Disk")
+    }
+}
+
 /// The disk, as whoever runs the simulation holds it.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct SimDisk {
     shared: Arc<Mutex<Disk>>,
 }
 
 /// The disk as one process sees it, until that process ends.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Process {
     shared: Arc<Mutex<Disk>>,
     life: u64,
@@ -145,6 +151,15 @@ pub struct Process {
 
 fn lock(disk: &Mutex<Disk>) -> MutexGuard<'_, Disk> {
     disk.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The disk, for a process that is not over.
+fn look(disk: &Mutex<Disk>, life: u64) -> io::Result<MutexGuard<'_, Disk>> {
+    let disk = lock(disk);
+    if disk.life != life || disk.over {
+        return Err(gone());
+    }
+    Ok(disk)
 }
 
 fn missing(path: &Path) -> io::Error {
@@ -513,18 +528,6 @@ impl SimDisk {
     }
 }
 
-impl std::fmt::Debug for SimDisk {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("SimDisk")
-    }
-}
-
-impl std::fmt::Debug for Process {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Process({})", self.life)
-    }
-}
-
 impl Process {
     fn handle(&self, inode: usize, path: &Path) -> Arc<dyn File> {
         Arc::new(SimFile {
@@ -536,11 +539,7 @@ impl Process {
     }
 
     fn look(&self) -> io::Result<MutexGuard<'_, Disk>> {
-        let disk = lock(&self.shared);
-        if disk.life != self.life || disk.over {
-            return Err(gone());
-        }
-        Ok(disk)
+        look(&self.shared, self.life)
     }
 }
 
@@ -659,16 +658,11 @@ impl FileSystem for Process {
     }
 }
 
+#[derive(Debug)]
 struct SimLock {
     shared: Arc<Mutex<Disk>>,
     life: u64,
     path: PathBuf,
-}
-
-impl std::fmt::Debug for SimLock {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "SimLock({})", self.path.display())
-    }
 }
 
 impl Lock for SimLock {}
@@ -682,6 +676,7 @@ impl Drop for SimLock {
     }
 }
 
+#[derive(Debug)]
 struct SimFile {
     shared: Arc<Mutex<Disk>>,
     life: u64,
@@ -689,19 +684,9 @@ struct SimFile {
     path: PathBuf,
 }
 
-impl std::fmt::Debug for SimFile {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "SimFile({})", self.path.display())
-    }
-}
-
 impl SimFile {
     fn look(&self) -> io::Result<MutexGuard<'_, Disk>> {
-        let disk = lock(&self.shared);
-        if disk.life != self.life || disk.over {
-            return Err(gone());
-        }
-        Ok(disk)
+        look(&self.shared, self.life)
     }
 }
 
@@ -797,7 +782,7 @@ impl File for SimFile {
 fn part(rng: &mut Rng, len: usize) -> usize {
     match rng.below(4) {
         0 => 0,
-        1 => len,
+        1 | 2 => len,
         _ => rng.index(len + 1),
     }
 }

@@ -8,6 +8,7 @@
 //! before it looks again. Nothing reads a clock.
 
 pub mod model;
+mod report;
 mod run;
 mod tamper;
 mod view;
@@ -17,7 +18,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-pub use run::{Counts, Violation};
+pub use report::{Counts, Violation};
 pub use view::view;
 
 /// Runs one seed.

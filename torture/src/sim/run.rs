@@ -14,6 +14,7 @@ use saguin_log_engine::{
 use saguin_recovery::{Ending, RecoverError, Report, inspect, recover};
 
 use super::model::{Content, Model, Op, difference};
+use super::report::{Counts, Violation};
 use super::tamper;
 use super::view::view;
 use super::workload::{Workload, to_batch};
@@ -29,126 +30,8 @@ const SHOWN: usize = 12;
 /// How long a hung engine is waited for: only a defect ever gets there.
 const HUNG: Duration = Duration::from_secs(60);
 
-/// A broken promise.
-#[derive(Debug)]
-pub struct Violation {
-    /// The run.
-    pub seed: u64,
-    /// Step of the run.
-    pub step: u64,
-    /// What had to be.
-    pub expected: String,
-    /// What was.
-    pub found: String,
-    /// The last steps.
-    pub steps: Vec<String>,
-    /// The last operations of the disk.
-    pub disk: Vec<String>,
-}
-
-impl Violation {
-    pub(super) fn panicked(seed: u64, found: &str) -> Violation {
-        Violation {
-            seed,
-            step: 0,
-            expected: "no panic".to_owned(),
-            found: found.to_owned(),
-            steps: Vec::new(),
-            disk: Vec::new(),
-        }
-    }
-}
-
-impl std::fmt::Display for Violation {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        writeln!(
-            f,
-            "seed {} step {}: a promise is broken",
-            self.seed, self.step
-        )?;
-        writeln!(f, "  expected: {}", self.expected)?;
-        writeln!(f, "  found:    {}", self.found)?;
-        writeln!(f, "  last steps:")?;
-        for line in &self.steps {
-            writeln!(f, "    {line}")?;
-        }
-        writeln!(f, "  last operations of the disk:")?;
-        for line in &self.disk {
-            writeln!(f, "    {line}")?;
-        }
-        Ok(())
-    }
-}
-
 /// Steps of tidying at one time.
 const MAX_TIDY_STEPS: u64 = 50;
-
-/// What happened in a run: a rig that never gets to the hard parts proves nothing.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Batches acknowledged.
-    pub acknowledged: u64,
-    /// Batches refused for a reason of their own.
-    pub refused: u64,
-    /// Batches refused because there was no room.
-    pub no_room: u64,
-    /// Times the engine failed and latched.
-    pub failed: u64,
-    /// Power cuts.
-    pub cuts: u64,
-    /// Of these, inside a recovery.
-    pub cuts_in_recovery: u64,
-    /// Processes that died.
-    pub deaths: u64,
-    /// Logs closed on purpose.
-    pub closes: u64,
-    /// Recoveries that ended with a log.
-    pub opens: u64,
-    /// Of these, with what was on its way.
-    pub in_flight_kept: u64,
-    /// Torn tails.
-    pub torn: u64,
-    /// Rolls cut short.
-    pub rolls_cut: u64,
-    /// Steps in which old segments were emptied or let go.
-    pub tidied: u64,
-    /// Files changed behind everybody's back.
-    pub tampered: u64,
-    /// Of these, refused as damage.
-    pub damage_named: u64,
-    /// Operations of the disk.
-    pub disk_operations: u64,
-    /// A digest of everything that was seen: the same for the same seed.
-    pub digest: u64,
-}
-
-impl Counts {
-    /// Adds another run's.
-    pub fn add(&mut self, other: &Counts) {
-        let fields = [
-            (&mut self.acknowledged, other.acknowledged),
-            (&mut self.refused, other.refused),
-            (&mut self.no_room, other.no_room),
-            (&mut self.failed, other.failed),
-            (&mut self.cuts, other.cuts),
-            (&mut self.cuts_in_recovery, other.cuts_in_recovery),
-            (&mut self.deaths, other.deaths),
-            (&mut self.closes, other.closes),
-            (&mut self.opens, other.opens),
-            (&mut self.in_flight_kept, other.in_flight_kept),
-            (&mut self.torn, other.torn),
-            (&mut self.rolls_cut, other.rolls_cut),
-            (&mut self.tidied, other.tidied),
-            (&mut self.tampered, other.tampered),
-            (&mut self.damage_named, other.damage_named),
-            (&mut self.disk_operations, other.disk_operations),
-        ];
-        for (mine, more) in fields {
-            *mine += more;
-        }
-        self.digest ^= other.digest;
-    }
-}
 
 /// What is expected, what is found.
 pub(super) struct Broken(pub(super) String, pub(super) String);
@@ -253,6 +136,7 @@ impl Run {
         self.calm();
         self.end(End::Cut)?;
         self.open()?;
+        self.calm();
         // It goes on: the next batch is kept, at the next offset.
         self.submit(Workload::define())?;
         let group = self.workload.group(&self.model);
@@ -285,8 +169,13 @@ impl Run {
         }
         match self.rng.below(100) {
             0..68 => {
+                let no_room = self.counts.no_room;
                 let group = self.workload.group(&self.model);
                 self.submit(group)?;
+                // What was refused for want of room is gone, before anything else is written too.
+                if self.counts.no_room > no_room && self.rng.one_in(2) {
+                    return self.end(self.disk.ended().unwrap_or(End::Cut));
+                }
             }
             68..71 => self.settle()?,
             71..73 => self.tidy()?,
@@ -297,7 +186,12 @@ impl Run {
             85..91 => self.arm(40),
             91..95 => {
                 let fault = [Fault::Io, Fault::NoSpace][self.rng.index(2)];
-                let after = self.rng.below(12);
+                // The very next is mostly a frame, which alone can be taken back.
+                let after = if self.rng.one_in(2) {
+                    0
+                } else {
+                    self.rng.below(12)
+                };
                 self.note(&format!("{fault:?} in {after} operations"));
                 self.disk.set_fault(Some((after, fault)));
             }
@@ -626,12 +520,13 @@ impl Run {
         self.note("close");
         self.counts.closes += 1;
         let before = self.disk.failures();
+        // An engine that failed cannot say that it was closed.
+        let latched = std::mem::take(&mut self.latched);
         self.engine = None;
-        self.latched = false;
         if let Some(end) = self.disk.ended() {
             return self.end(end);
         }
-        if self.disk.failures() == before && self.in_flight.is_empty() {
+        if !latched && self.disk.failures() == before {
             // Nothing of a log that was closed is lost, and damage to it is damage.
             self.before_last = self.model.clone();
         }

@@ -115,7 +115,7 @@ fn choose(run: &mut Run, whole: &Files) -> Option<(Tampered, Files)> {
     let rng = &mut run.rng;
     let segment = path.extension().is_some_and(|e| e == "seg");
     let bytes = files.get_mut(&path)?;
-    let tampered = match rng.below(11) {
+    let tampered = match rng.below(13) {
         0 => {
             files.remove(&path);
             Tampered {
@@ -148,16 +148,10 @@ fn choose(run: &mut Run, whole: &Files) -> Option<(Tampered, Files)> {
                 what,
             }
         }
-        2 | 3 if segment => {
-            let frames = frames(bytes);
-            let (from, len) = *frames.get(rng.index(frames.len()))?;
-            let same: Vec<usize> = frames
-                .iter()
-                .filter(|f| f.1 == len && f.0 != from)
-                .map(|f| f.0)
-                .collect();
-            let to = *same.get(rng.index(same.len()))?;
-            bytes.copy_within(from..from + len, to);
+        2..6 => {
+            let pairs = pairs(whole);
+            let (path, from, to, len) = pairs.get(rng.index(pairs.len()))?.clone();
+            files.get_mut(&path)?.copy_within(from..from + len, to);
             Tampered {
                 path,
                 at: None,
@@ -189,6 +183,23 @@ fn choose(run: &mut Run, whole: &Files) -> Option<(Tampered, Files)> {
 
 fn pick(run: &mut Run, files: &Files) -> Option<PathBuf> {
     files.keys().nth(run.rng.index(files.len())).cloned()
+}
+
+/// Every two frames of one length in one segment: path, one, the other, length. Whole as each is, only
+/// its number says that it is in the other's place.
+fn pairs(files: &Files) -> Vec<(PathBuf, usize, usize, usize)> {
+    let mut pairs = Vec::new();
+    for (path, bytes) in files {
+        if path.extension().is_none_or(|e| e != "seg") {
+            continue;
+        }
+        let frames = frames(bytes);
+        for &(from, len) in &frames {
+            let same = frames.iter().filter(|f| f.1 == len && f.0 != from);
+            pairs.extend(same.map(|f| (path.clone(), from, f.0, len)));
+        }
+    }
+    pairs
 }
 
 /// Position and length of the whole frames of a segment.
