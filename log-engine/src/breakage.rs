@@ -57,6 +57,7 @@ breakages! {
     StartEmpty "start-empty" "A directory whose segments are gone is taken for a new one.",
     SkipParentSync "skip-parent-sync" "A new log's own directory is not made durable.",
     BelievePageCache "believe-page-cache" "Recovery syncs what it read and does not write it again.",
+    SkipCheckpointSync "skip-checkpoint-sync" "A checkpoint gets its name before its content is synced.",
     SkipRecoverySync "skip-recovery-sync" "Recovery builds on what it read without making it durable.",
 }
 

@@ -66,6 +66,9 @@ impl Committer {
             }
         }
         self.quietly(Writer::stop);
+        if self.shared.latch.get().is_none() {
+            write(&self.shared.published).last_lsn = self.writer.next_lsn - 1;
+        }
     }
 
     /// A write nobody waits for.
@@ -122,7 +125,7 @@ impl Committer {
                 segment: self.writer.segment.number(),
                 frame: self.writer.at as u32,
             };
-            self.publish(at)?;
+            self.publish(at, self.writer.next_lsn)?;
         }
         let segments = &self.shared.segments;
         let written = {
@@ -138,7 +141,7 @@ impl Committer {
         match written {
             Ok((_, lsn)) if breakage::is(Breakage::ShowBeforeSync) => Ok(lsn),
             Ok((at, lsn)) => {
-                self.publish(at)?;
+                self.publish(at, lsn)?;
                 Ok(lsn)
             }
             Err(WriteError::NoSpace) => Err(CommitError::NoSpace),
@@ -150,7 +153,7 @@ impl Committer {
 
     /// Applies the frame as it lies on the disk, so that what runs and what would be recovered are
     /// the same by construction. Readers see all of it or none.
-    fn publish(&mut self, at: Location) -> Result<(), CommitError> {
+    fn publish(&mut self, at: Location, lsn: u64) -> Result<(), CommitError> {
         let mut published = write(&self.shared.published);
         for op in self.planner.frame.ops() {
             let applied = match op {
@@ -165,6 +168,7 @@ impl Committer {
         for (channel, record) in self.planner.records.drain(..) {
             published.tail.push(channel, record);
         }
+        published.last_lsn = lsn;
         Ok(())
     }
 

@@ -6,6 +6,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::batch::{Batch, ChannelId, CommitError, Operation};
+use crate::checkpoint::Checkpointed;
 use crate::commit::Committer;
 use crate::format::{Kind, MAX_BODY_BYTES, MAX_NAME_BYTES};
 use crate::handoff::{Callback, Completion, Handoff, Pending, Ticket};
@@ -85,6 +86,8 @@ impl std::fmt::Debug for Options {
 pub(crate) struct Published {
     pub(crate) state: State,
     pub(crate) tail: TailCache,
+    /// The last frame in it; it is durable.
+    pub(crate) last_lsn: u64,
 }
 
 pub(crate) struct Shared {
@@ -100,6 +103,8 @@ pub(crate) struct Shared {
     pub(crate) credit: AtomicU64,
     /// Held for one step of tidying.
     pub(crate) tidying: Mutex<()>,
+    /// The newest checkpoint; held while the next one is written.
+    pub(crate) checkpointing: Mutex<Option<Checkpointed>>,
     /// Rung to have the tidying thread look, or end.
     pub(crate) bell: Bell,
     wake: Option<Wake>,
@@ -161,6 +166,11 @@ impl Shared {
                     LOOK_EVERY * 10
                 }
             };
+            if let Err(error) = self.checkpoint_if_due()
+                && self.latch.get().is_none()
+            {
+                tracing::warn!(%error, "no checkpoint is written; tried again");
+            }
         }
     }
 
@@ -211,6 +221,8 @@ pub struct Recovered {
     pub end: u64,
     /// The last frame's LSN.
     pub last_lsn: u64,
+    /// The checkpoint it was read from, if it was.
+    pub checkpoint: Option<Checkpointed>,
 }
 
 /// An open log. Clones of nothing: share it behind an `Arc`. Dropping it commits what is queued,
@@ -277,6 +289,7 @@ impl Engine {
             segments,
             end,
             last_lsn,
+            checkpoint,
         } = recovered;
         state.damage_on_purpose();
         let Some(segment) = segments.last().cloned() else {
@@ -291,6 +304,7 @@ impl Engine {
             published: RwLock::new(Published {
                 state,
                 tail: TailCache::new(options.tail_cache_bytes),
+                last_lsn,
             }),
             segments: Segments::new(segments),
             handoff: Handoff::default(),
@@ -301,6 +315,7 @@ impl Engine {
             segment_bytes,
             credit: AtomicU64::new(0),
             tidying: Mutex::new(()),
+            checkpointing: Mutex::new(checkpoint),
             bell: Bell::default(),
             wake: options.wake.clone(),
         });
@@ -409,6 +424,12 @@ impl Drop for Engine {
             && thread.join().is_err()
         {
             tracing::error!("the commit thread panicked outside its guard; this is a defect");
+        }
+        // The last frame is known now: a log that ends before it was cut.
+        if self.shared.latch.get().is_none()
+            && let Err(error) = self.shared.checkpoint()
+        {
+            tracing::warn!(%error, "the log closes without a checkpoint; opening it takes longer");
         }
     }
 }

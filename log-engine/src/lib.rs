@@ -16,10 +16,12 @@
 //! | which offsets does a batch get? | `plan` |
 //! | when is it acknowledged? | `commit`, `writer` |
 //! | what may be deleted? | `tidy` |
+//! | what need not be replayed? | `checkpoint` |
 //! | how is a record read back? | `read`, `scan` |
 
 mod batch;
 pub mod breakage;
+mod checkpoint;
 mod commit;
 mod engine;
 pub mod format;
@@ -38,6 +40,7 @@ mod tidy;
 mod writer;
 
 pub use batch::{Batch, ChannelId, CommitError, NewRecord, Operation, Receipt, Tidy, TrimPlan};
+pub use checkpoint::{CheckpointFailure, Checkpointed};
 pub use engine::{
     Engine, MAX_BATCH_BYTES, MAX_BATCH_OPERATIONS, MAX_KEY_BYTES, MAX_SEGMENT_BYTES,
     MAX_VALUE_BYTES, MIN_SEGMENT_BYTES, Options, Recovered, Wake,

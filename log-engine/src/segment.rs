@@ -2,6 +2,8 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use std::sync::atomic::AtomicBool;
 
 use crate::format::{FORMAT_VERSION, SegmentHeader, WRITER_BYTES};
 use crate::storage::File;
@@ -53,15 +55,43 @@ impl Layout {
         self.segment_dir().join(format!("{name}.tmp"))
     }
 
+    /// The directory of checkpoints.
+    #[must_use]
+    pub fn checkpoint_dir(&self) -> PathBuf {
+        self.root.join("checkpoint")
+    }
+
+    /// The checkpoint that reaches `lsn`.
+    #[must_use]
+    pub fn checkpoint_path(&self, lsn: u64) -> PathBuf {
+        self.checkpoint_dir().join(format!("{lsn:020}.ckpt"))
+    }
+
+    /// A checkpoint on its way; whatever it holds counts for nothing.
+    #[must_use]
+    pub fn checkpoint_scratch_path(&self) -> PathBuf {
+        self.checkpoint_dir().join("next.tmp")
+    }
+
+    /// The LSN a checkpoint's file name states; `None` where it is no checkpoint's name.
+    #[must_use]
+    pub fn parse_checkpoint_name(name: &str) -> Option<u64> {
+        number_before(name, ".ckpt")
+    }
+
     /// The first LSN a segment's file name states; `None` where it is no segment's name.
     #[must_use]
     pub fn parse_segment_name(name: &str) -> Option<u64> {
-        let digits = name.strip_suffix(".seg")?;
-        if digits.len() != 20 || !digits.bytes().all(|b| b.is_ascii_digit()) {
-            return None;
-        }
-        digits.parse().ok()
+        number_before(name, ".seg")
     }
+}
+
+fn number_before(name: &str, suffix: &str) -> Option<u64> {
+    let digits = name.strip_suffix(suffix)?;
+    if digits.len() != 20 || !digits.bytes().all(|b| b.is_ascii_digit()) {
+        return None;
+    }
+    digits.parse().ok()
 }
 
 /// One segment, open.
@@ -73,9 +103,25 @@ pub struct Segment {
     pub file: Arc<dyn File>,
     /// Its path, for messages.
     pub path: PathBuf,
+    /// Position of the frame that seals it, once it is sealed.
+    pub seal: OnceLock<u64>,
+    /// It ends with a footer.
+    pub footed: AtomicBool,
 }
 
 impl Segment {
+    /// A segment that is not sealed.
+    #[must_use]
+    pub fn new(header: SegmentHeader, file: Arc<dyn File>, path: PathBuf) -> Segment {
+        Segment {
+            header,
+            file,
+            path,
+            seal: OnceLock::new(),
+            footed: AtomicBool::new(false),
+        }
+    }
+
     /// Its number as locations carry it. Numbers beyond 32 bits are refused when a segment is
     /// opened, and a log would need 256 PiB to get there.
     #[must_use]

@@ -193,6 +193,8 @@ impl Writer {
         if !breakage::is(Breakage::SkipSealSync) {
             self.sync("sync the seal of")?;
         }
+        // Known from here on to whoever sees the new segment; set once, so it was not before.
+        let _ = old.seal.set(self.at);
         self.at = made.end;
         self.next_lsn = identity.first_lsn + 1;
         self.durable_lsn = identity.first_lsn;
@@ -300,11 +302,7 @@ pub(crate) fn make_segment(
         fs.sync_dir(&layout.segment_dir())
             .map_err(|e| failed("sync the directory of", e))?;
     }
-    let segment = Arc::new(Segment {
-        header,
-        file: fresh.file,
-        path,
-    });
+    let segment = Arc::new(Segment::new(header, fresh.file, path));
     Ok(Made { segment, end })
 }
 
@@ -338,7 +336,7 @@ pub(crate) fn make_first_segment(
     make_segment(fs, layout, &identity, state, room, &take)
 }
 
-fn unix_ms() -> u64 {
+pub(crate) fn unix_ms() -> u64 {
     let since = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();

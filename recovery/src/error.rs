@@ -88,6 +88,17 @@ pub enum DamageKind {
     Operation(OpError),
     /// A verified frame contradicts what came before it.
     State(StateError),
+    /// The log ends before a frame that was durable when the newest checkpoint was written.
+    Short {
+        /// That frame.
+        reaches: u64,
+        /// The log's last one.
+        last: u64,
+        /// The checkpoint.
+        checkpoint: PathBuf,
+    },
+    /// A checkpoint contradicts the log it was made from.
+    Checkpoint(String),
     /// The directory once held this log, but holds no segments.
     SegmentsGone {
         /// The log's id.
@@ -145,6 +156,16 @@ impl std::fmt::Display for DamageKind {
             ),
             DamageKind::Operation(error) => error.fmt(f),
             DamageKind::State(error) => error.fmt(f),
+            DamageKind::Short {
+                reaches,
+                last,
+                checkpoint,
+            } => write!(
+                f,
+                "the log ends with frame {last}, but frame {reaches} was durable when {} was written",
+                checkpoint.display()
+            ),
+            DamageKind::Checkpoint(why) => write!(f, "the checkpoint contradicts the log: {why}"),
             DamageKind::SegmentsGone { id } => write!(
                 f,
                 "log {id} was here and has no segments any more; restore them, or remove this file to start a new log"

@@ -8,14 +8,16 @@
 //! * [`recover`] repairs what a crash may leave (a torn tail, a roll cut short) and nothing else.
 
 pub mod body;
+mod checkpoint;
 mod error;
 mod open;
 mod report;
 mod tail;
 mod walk;
 
+pub use checkpoint::{Checkpoint, Rejected};
 pub use error::{Damage, DamageKind, RecoverError};
 pub use open::{inspect, recover};
-pub use report::{ChannelReport, Report, SegmentReport};
+pub use report::{ChannelReport, FooterReport, Report, SegmentReport};
 pub use tail::Torn;
-pub use walk::{Ending, Unproven, Unsealed, Visitor, Walk, walk};
+pub use walk::{Ending, Reading, Unproven, Unsealed, Visitor, Walk, walk};

@@ -12,7 +12,7 @@ use saguin_log_engine::{Engine, Layout, Options, Recovered, Segment, create_log}
 use crate::error::{Damage, DamageKind, RecoverError, io as io_error};
 use crate::report::Report;
 use crate::tail::Torn;
-use crate::walk::{Ending, Unsealed, Visitor, Walk, walk};
+use crate::walk::{Ending, Reading, Unsealed, Visitor, Walk, walk};
 
 /// Opens the log in `dir`, making a new one where there never was one.
 ///
@@ -39,7 +39,7 @@ pub fn recover(
     if known.is_none() && !breakage::is(Breakage::SkipParentSync) {
         sync_above(&**fs, layout.root())?;
     }
-    let found = match walk(&**fs, &layout, true, &mut ()) {
+    let found = match walk(&**fs, &layout, true, Reading::FromCheckpoint, &mut ()) {
         Err(RecoverError::NoLog { .. }) => {
             // An unreadable or emptied directory must never look like a fresh one.
             if let Some(id) = known {
@@ -50,7 +50,7 @@ pub fn recover(
             fs.random(&mut id)
                 .map_err(io_error("choose an id for", dir))?;
             create_log(&**fs, &layout, id, options.segment_bytes).map_err(RecoverError::Create)?;
-            walk(&**fs, &layout, true, &mut ())?
+            walk(&**fs, &layout, true, Reading::FromCheckpoint, &mut ())?
         }
         other => other?,
     };
@@ -77,6 +77,7 @@ pub fn recover(
         segments,
         end,
         last_lsn,
+        checkpoint,
         ..
     } = found;
     let recovered = Recovered {
@@ -87,6 +88,7 @@ pub fn recover(
         segments,
         end,
         last_lsn,
+        checkpoint: checkpoint.map(|c| c.summary()),
     };
     let engine = Engine::resume(recovered, options).map_err(io_error("start the log in", dir))?;
     Ok((engine, report))
@@ -104,7 +106,7 @@ pub fn inspect(
     visitor: &mut dyn Visitor,
 ) -> Result<(Report, Walk), RecoverError> {
     let layout = Layout::new(dir);
-    let found = match walk(fs, &layout, false, visitor) {
+    let found = match walk(fs, &layout, false, Reading::Whole, visitor) {
         Err(RecoverError::NoLog { path }) => {
             let id = read_identity(fs, &layout)?.ok_or(RecoverError::NoLog { path })?;
             let kind = DamageKind::SegmentsGone { id };
@@ -112,7 +114,8 @@ pub fn inspect(
         }
         other => other?,
     };
-    let report = Report::new(&found);
+    let mut report = Report::new(&found);
+    report.contradiction = contradiction(fs, &layout, &found);
     if let Some(expected) = read_identity(fs, &layout)?
         && expected != report.engine_id
     {
@@ -123,6 +126,25 @@ pub fn inspect(
         return Err(Damage::new(&layout.segment_dir(), 0, kind).into());
     }
     Ok((report, found))
+}
+
+/// Reads the log once more, from its newest checkpoint on, and compares: the footers and the
+/// checkpoint must say what the frames say.
+fn contradiction(fs: &dyn FileSystem, layout: &Layout, whole: &Walk) -> Option<String> {
+    let checkpoint = whole.checkpoint.as_ref()?;
+    let Ok(fast) = walk(fs, layout, false, Reading::FromCheckpoint, &mut ()) else {
+        // The whole log was read a moment ago: it is being written to.
+        return None;
+    };
+    let same = fast.checkpoint.as_ref().map(|c| &c.path) == Some(&checkpoint.path);
+    if !same || fast.last_lsn != whole.last_lsn {
+        return None;
+    }
+    let what = match fast.rejected.iter().find(|r| r.path == checkpoint.path) {
+        Some(rejected) => rejected.why.clone(),
+        None => fast.state.difference(&whole.state)?,
+    };
+    Some(format!("{}: {what}", checkpoint.path.display()))
 }
 
 /// Makes the directory itself durable, which may have been made just now or by an attempt that was
@@ -191,6 +213,7 @@ fn repair(fs: &dyn FileSystem, layout: &Layout, found: &Walk) -> Result<(), Reco
             zero(previous, torn)?;
         }
         seal(previous, last, *at)?;
+        let _ = previous.seal.set(*at);
         tracing::warn!(path = %previous.path.display(), at, "sealed a segment whose seal a crash cut off");
     }
     if let Ending::Torn(torn) = &found.ending {
@@ -202,6 +225,9 @@ fn repair(fs: &dyn FileSystem, layout: &Layout, found: &Walk) -> Result<(), Reco
             frames = torn.frames,
             "dropped a torn tail; nothing in it was acknowledged as durable"
         );
+    }
+    for rejected in &found.rejected {
+        tracing::warn!(path = %rejected.path.display(), why = rejected.why, "this checkpoint does not hold; the log was read without it");
     }
     // The log was synced above, so what says that they are dead is durable before they go.
     for path in &found.dead {

@@ -1,11 +1,13 @@
 //! What a directory holds, for people.
 
 use std::path::PathBuf;
+use std::sync::atomic::Ordering::Relaxed;
 
 use saguin_log_engine::Segment;
-use saguin_log_engine::format::Kind;
+use saguin_log_engine::format::{Footer, Kind};
 use saguin_log_engine::state::State;
 
+use crate::checkpoint::{Rejected, footer};
 use crate::walk::{Ending, Walk, hex};
 
 /// One segment.
@@ -29,6 +31,11 @@ pub struct SegmentReport {
     pub capacity: u64,
     /// It ends with the frame that seals it.
     pub sealed: bool,
+    /// Its frames were read and verified. Where not, a checkpoint and its footer speak for it, and
+    /// `frames` and `operations` are zero.
+    pub read: bool,
+    /// Its footer.
+    pub footer: FooterReport,
     /// The build that made it.
     pub writer: String,
     /// When it was made, Unix milliseconds.
@@ -48,12 +55,53 @@ impl SegmentReport {
             end: 0,
             capacity: header.capacity,
             sealed: false,
+            read: true,
+            footer: FooterReport::Missing,
             writer: String::from_utf8_lossy(&header.writer)
                 .trim_end_matches('\0')
                 .to_owned(),
             written_at: header.written_at,
         }
     }
+}
+
+impl SegmentReport {
+    /// Of a segment that is not read: it is sealed, or it would be.
+    pub(crate) fn unread(segment: &Segment, next: &Segment) -> SegmentReport {
+        SegmentReport {
+            sealed: true,
+            read: false,
+            last_lsn: next.header.first_lsn.saturating_sub(1),
+            ..SegmentReport::new(segment)
+        }
+    }
+
+    /// Looks at the segment's footer; what it says, if it holds.
+    pub(crate) fn note_footer(&mut self, segment: &Segment) -> Option<Footer> {
+        let missing = matches!(segment.file.len(), Ok(len) if len <= segment.header.capacity);
+        let footer = match footer(segment) {
+            _ if missing => return None,
+            Ok(footer) => footer,
+            Err(why) => {
+                self.footer = FooterReport::Bad(why);
+                return None;
+            }
+        };
+        segment.footed.store(true, Relaxed);
+        self.footer = FooterReport::Good;
+        Some(footer)
+    }
+}
+
+/// The footer of a segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FooterReport {
+    /// There is none: the segment is not sealed, or was sealed a moment before the end.
+    Missing,
+    /// It holds.
+    Good,
+    /// It does not, for this reason; it is written again from the frames.
+    Bad(String),
 }
 
 /// One channel.
@@ -94,6 +142,13 @@ pub struct Report {
     pub roll_cut_short: bool,
     /// Files that are no part of the log.
     pub others: Vec<PathBuf>,
+    /// The newest checkpoint that holds, and the LSN it reaches.
+    pub checkpoint: Option<(PathBuf, u64)>,
+    /// Checkpoints that do not hold. Nothing is lost by them.
+    pub rejected: Vec<Rejected>,
+    /// What the newest checkpoint or a footer says otherwise than the frames, though its checksum
+    /// holds: a defect. Seen by inspecting only.
+    pub contradiction: Option<String>,
 }
 
 impl Report {
@@ -112,6 +167,12 @@ impl Report {
             ending: walk.ending.clone(),
             roll_cut_short: walk.unsealed.is_some(),
             others: walk.others.clone(),
+            checkpoint: walk
+                .checkpoint
+                .as_ref()
+                .map(|c| (c.path.clone(), c.trailer.reaches)),
+            rejected: walk.rejected.clone(),
+            contradiction: None,
         }
     }
 }

@@ -9,10 +9,11 @@ use saguin_log_engine::format::{
     FLAG_CLEAN, FLAG_PROLOGUE, FrameError, FrameHeader, Op, SEGMENT_HEADER_BYTES, SegmentHeader,
 };
 use saguin_log_engine::scan::{ScanError, Scanner};
-use saguin_log_engine::state::{Location, State};
+use saguin_log_engine::state::{Anchor, Location, SegmentRuns, State};
 use saguin_log_engine::storage::{FileSystem, read_full_at};
 use saguin_log_engine::{Layout, Segment};
 
+use crate::checkpoint::{self, Checkpoint, Rejected};
 use crate::error::{Damage, DamageKind, RecoverError, io};
 use crate::report::SegmentReport;
 use crate::tail::{Rest, Torn};
@@ -87,9 +88,23 @@ pub struct Walk {
     pub unproven: VecDeque<Unproven>,
     /// Files that are no part of the log: left by a crash, or put there by somebody.
     pub others: Vec<PathBuf>,
+    /// The newest checkpoint that holds.
+    pub checkpoint: Option<Checkpoint>,
+    /// Checkpoints that do not.
+    pub rejected: Vec<Rejected>,
 }
 
-/// Reads the whole log, showing every operation to `visitor`.
+/// How much of a log is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reading {
+    /// Every frame of every segment.
+    Whole,
+    /// What comes after the newest checkpoint, where there is one that holds.
+    FromCheckpoint,
+}
+
+/// Reads a log, showing every operation that is read to `visitor`. Where what comes after a
+/// checkpoint does not fit to it, everything is read: the frames are what counts.
 ///
 /// # Errors
 /// [`RecoverError::Damage`] at the first thing that is not what was written;
@@ -98,32 +113,86 @@ pub fn walk(
     fs: &dyn FileSystem,
     layout: &Layout,
     write: bool,
+    reading: Reading,
+    visitor: &mut dyn Visitor,
+) -> Result<Walk, RecoverError> {
+    // Before the segments: a log that is open elsewhere only grows meanwhile.
+    let listed = checkpoint::list(fs, layout)?;
+    let opened = open_segments(fs, layout, write)?;
+    let id = opened.segments.last().map(|s| s.header.engine_id);
+    let (checkpoint, mut rejected) = listed.newest(fs, &id.unwrap_or_default());
+    let start = checkpoint
+        .as_ref()
+        .filter(|c| reading == Reading::FromCheckpoint && c.start(&opened.segments).is_some());
+    let fast = read(fs, layout, write, opened.clone(), start, visitor);
+    let mut walk = match (fast, start) {
+        (Err(RecoverError::Damage(damage)), Some(start)) => {
+            let path = start.path.clone();
+            let walk = read(fs, layout, write, opened, None, visitor)?;
+            let why = format!("what follows it does not fit to it: {damage}");
+            rejected.push(Rejected { path, why });
+            walk
+        }
+        (fast, _) => fast?,
+    };
+    if let Some(checkpoint) = &checkpoint
+        && walk.last_lsn < checkpoint.trailer.reaches
+    {
+        let kind = DamageKind::Short {
+            reaches: checkpoint.trailer.reaches,
+            last: walk.last_lsn,
+            checkpoint: checkpoint.path.clone(),
+        };
+        let path = walk.segments.last().map_or(layout.root(), |s| &s.path);
+        return Err(Damage::new(path, walk.end, kind).into());
+    }
+    walk.others.extend(listed.others);
+    walk.rejected = rejected;
+    walk.checkpoint = checkpoint;
+    Ok(walk)
+}
+
+/// Reads the segments from where the replay begins.
+fn read(
+    fs: &dyn FileSystem,
+    layout: &Layout,
+    write: bool,
+    opened: Opened,
+    start: Option<&Checkpoint>,
     visitor: &mut dyn Visitor,
 ) -> Result<Walk, RecoverError> {
     let Opened {
         mut segments,
         before_gap,
         others,
-    } = open_segments(fs, layout, write)?;
+    } = opened;
     let gap = before_gap.last().map(|s| s.header.number + 1);
     let missing = |number| {
         let kind = DamageKind::MissingSegment { number };
         RecoverError::from(Damage::new(&layout.segment_dir(), 0, kind))
     };
+    let begin = start.and_then(|c| c.start(&segments)).unwrap_or(0);
+    let older = segments[..begin].to_vec();
     let mut walker = Walker {
         state: State::default(),
-        reports: Vec::new(),
+        reports: segments
+            .windows(2)
+            .take(begin)
+            .map(|pair| SegmentReport::unread(&pair[0], &pair[1]))
+            .collect(),
         last_lsn: segments
-            .first()
+            .get(begin)
             .map_or(0, |s| s.header.first_lsn.saturating_sub(1)),
         end: 0,
         ending: Ending::Whole { clean: false },
         unsealed: None,
         unproven: VecDeque::new(),
+        complete_at: start.map(|c| c.trailer.reaches),
+        start: start.map(|c| (c, older)),
         written_elsewhere: !write,
         visitor,
     };
-    let mut i = 0;
+    let mut i = begin;
     while let Some(segment) = segments.get(i).cloned() {
         let next = segments.get(i + 1).map(|s| &**s);
         let read = walker.segment(&segment, next, i + 2 == segments.len());
@@ -171,6 +240,10 @@ pub fn walk(
         .chain(segments.iter().filter(|s| !belongs(s)));
     let dead = gone.map(|s| s.path.clone()).collect();
     segments.retain(belongs);
+    if let Err(error) = state.check_counts() {
+        let kind = DamageKind::State(error);
+        return Err(Damage::new(&layout.segment_dir(), 0, kind).into());
+    }
     Ok(Walk {
         state,
         segments,
@@ -182,10 +255,13 @@ pub fn walk(
         dead,
         unproven,
         others,
+        checkpoint: None,
+        rejected: Vec::new(),
     })
 }
 
 /// The files of a log.
+#[derive(Clone)]
 struct Opened {
     /// The newest segments without a gap in their numbers.
     segments: Vec<Arc<Segment>>,
@@ -249,11 +325,7 @@ fn open_segment(fs: &dyn FileSystem, path: &Path, write: bool) -> Result<Segment
     let read = read_full_at(&*file, &mut bytes, 0).map_err(io("read", path))?;
     let header = SegmentHeader::decode(&bytes[..read])
         .map_err(|e| Damage::new(path, 0, DamageKind::Header(e)))?;
-    Ok(Segment {
-        header,
-        file,
-        path: path.to_owned(),
-    })
+    Ok(Segment::new(header, file, path.to_owned()))
 }
 
 fn check_header(
@@ -301,6 +373,10 @@ struct Walker<'v> {
     ending: Ending,
     unsealed: Option<Unsealed>,
     unproven: VecDeque<Unproven>,
+    /// Where the replay began, and the segments before that, until they are taken into the state.
+    start: Option<(&'v Checkpoint, Vec<Arc<Segment>>)>,
+    /// The LSN from which on everything alive is known.
+    complete_at: Option<u64>,
     /// The log is only looked at, and somebody else may be writing to it.
     written_elsewhere: bool,
     visitor: &'v mut dyn Visitor,
@@ -317,6 +393,46 @@ enum SegmentEnd {
 fn verifies(segment: &Segment, at: u64, limit: u64) -> bool {
     let mut scanner = Scanner::new(&*segment.file, segment.header.salt, at, limit);
     matches!(scanner.next(), Ok(Some(_)))
+}
+
+/// Where the records of sequences lie in a sealed segment, from its frames.
+fn scan_runs(
+    segment: &Segment,
+    report: &mut SegmentReport,
+) -> Result<Vec<(u32, Vec<Anchor>)>, String> {
+    let header = &segment.header;
+    let from = SEGMENT_HEADER_BYTES as u64;
+    let mut scanner = Scanner::new(&*segment.file, header.salt, from, header.capacity);
+    let mut runs = SegmentRuns::default();
+    let mut lsn = header.first_lsn;
+    report.read = true;
+    loop {
+        let damaged = |why: &dyn std::fmt::Display| format!("{}: {why}", segment.path.display());
+        let (at, frame) = match scanner.next() {
+            Ok(Some(found)) => found,
+            Ok(None) => return Err(damaged(&"it ends without a seal")),
+            Err(error) => return Err(damaged(&error)),
+        };
+        if frame.header.lsn != lsn {
+            return Err(damaged(&format!("expected frame {lsn} at {at}")));
+        }
+        lsn += 1;
+        let place = Location {
+            segment: segment.number(),
+            frame: at as u32,
+        };
+        report.frames += 1;
+        report.operations += u64::from(frame.header.operations);
+        for op in frame.operations() {
+            let op = op.map_err(|e| damaged(&e))?;
+            runs.operation(&op, place);
+            if let Op::Seal { .. } = op {
+                let _ = segment.seal.set(at);
+                report.end = at + frame.header.frame_len();
+                return Ok(runs.finish());
+            }
+        }
+    }
 }
 
 impl Walker<'_> {
@@ -412,6 +528,45 @@ impl Walker<'_> {
         Ok(())
     }
 
+    /// Takes a checkpoint and the footers of the segments before it into the state, which is at the
+    /// checkpoint's prologue. A footer that is missing or does not hold is read from the frames.
+    fn preload(&mut self, checkpoint: &Checkpoint, older: &[Arc<Segment>]) -> Result<(), String> {
+        checkpoint.load(&mut self.state)?;
+        let oldest = self.state.oldest_segment();
+        for (i, segment) in older.iter().enumerate() {
+            if segment.header.number < oldest {
+                continue;
+            }
+            let len = segment.file.len().map_err(|e| e.to_string())?;
+            if len < segment.header.capacity {
+                return Err(format!("{} was cut short", segment.path.display()));
+            }
+            let report = &mut self.reports[i];
+            let channels = match report.note_footer(segment) {
+                Some(footer) => {
+                    if footer.last_lsn != report.last_lsn {
+                        return Err(format!(
+                            "{}: its footer ends with frame {}, the next segment begins after {}",
+                            segment.path.display(),
+                            footer.last_lsn,
+                            report.last_lsn
+                        ));
+                    }
+                    let _ = segment.seal.set(footer.seal);
+                    report.end = footer.seal;
+                    footer.channels
+                }
+                None => scan_runs(segment, report)?,
+            };
+            for (channel, runs) in channels {
+                let loaded = self.state.load_runs(channel, runs);
+                loaded.map_err(|e| format!("{}: {e}", segment.path.display()))?;
+            }
+        }
+        self.state.loaded();
+        Ok(())
+    }
+
     /// Frames are in order, and so is what they claim.
     fn unproven(&mut self, segment: &Segment, at: u64, header: &FrameHeader) {
         while self
@@ -496,6 +651,16 @@ impl Walker<'_> {
                 self.visitor.operation(segment, at, header.lsn, &op);
                 sealed |= matches!(op, Op::Seal { .. });
             }
+            if at == start
+                && let Some((checkpoint, older)) = self.start.take()
+            {
+                self.preload(checkpoint, &older)
+                    .map_err(|why| damage(DamageKind::Checkpoint(why)))?;
+            }
+            if self.complete_at.is_some_and(|lsn| header.lsn >= lsn) {
+                self.complete_at = None;
+                self.state.completed();
+            }
             self.unproven(segment, at, &header);
             self.last_lsn = header.lsn;
             self.ending = Ending::Whole {
@@ -505,6 +670,8 @@ impl Walker<'_> {
             report.operations += u64::from(header.operations);
             report.last_lsn = header.lsn;
             if sealed {
+                let _ = segment.seal.set(at);
+                report.note_footer(segment);
                 report.sealed = true;
                 report.end = scanner.position();
                 return Ok(SegmentEnd::Sealed);

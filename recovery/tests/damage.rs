@@ -10,12 +10,15 @@ use std::path::{Path, PathBuf};
 use common::*;
 use saguin_log_engine::format::{FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES};
 use saguin_log_engine::storage::{FileSystem, MemFiles};
-use saguin_log_engine::{Operation, ReadError, ReadLimit};
-use saguin_recovery::{DamageKind, Ending, RecoverError, inspect};
+use saguin_log_engine::{ChannelId, Operation, ReadError, ReadLimit};
+use saguin_recovery::{DamageKind, Ending, FooterReport, RecoverError, inspect};
 
 /// A closed log of several segments with every kind of operation in it.
 fn log() -> MemFiles {
-    let files = MemFiles::new();
+    log_on(MemFiles::new())
+}
+
+fn log_on(files: MemFiles) -> MemFiles {
     let (engine, _) = open(&files).unwrap();
     let c = define(&engine);
     for i in 0..40u64 {
@@ -63,31 +66,65 @@ fn ends(files: &MemFiles) -> Vec<(PathBuf, u64)> {
         .collect()
 }
 
+/// What follows the newest checkpoint is read when a log is opened, and what is before it when it is
+/// asked for or verified: a flip is named by one or the other, and never served.
 #[test]
 fn any_flipped_byte_of_what_was_acknowledged_is_named_with_file_and_position() {
     let files = log();
     let ends = ends(&files);
+    let mut found_by_reading = 0;
     for (i, (path, end)) in ends.iter().enumerate() {
-        // The last frame of the log says that it was closed and acknowledges nothing.
-        let spared = if i + 1 == ends.len() {
-            FRAME_HEADER_BYTES as u64
-        } else {
-            0
-        };
-        for at in (0..end - spared).step_by(13) {
+        let newest = i + 1 == ends.len();
+        for at in (0..*end).step_by(13) {
             let files = files.copy();
             files.edit(path, |bytes| bytes[at as usize] ^= 0x41);
-            let damage = damage(&files);
+            let damage = match inspect(&files, Path::new(DIR), &mut ()) {
+                Err(RecoverError::Damage(damage)) => damage,
+                other => panic!("expected damage, found {other:?}"),
+            };
             assert_eq!(&damage.path, path, "byte {at}");
             assert!(damage.at <= at, "byte {at} of {}: {damage}", path.display());
-            if at >= SEGMENT_HEADER_BYTES as u64 {
-                let named = matches!(
-                    damage.kind,
-                    DamageKind::Frame { .. } | DamageKind::Unsealed { .. }
-                );
-                assert!(named, "{damage}");
+            let (engine, report) = match open(&files) {
+                Err(RecoverError::Damage(same)) => {
+                    assert_eq!(same, damage, "opening and inspecting agree");
+                    continue;
+                }
+                Ok(opened) => opened,
+                Err(other) => panic!("expected damage, found {other:?}"),
+            };
+            assert!(!newest && at >= SEGMENT_HEADER_BYTES as u64);
+            assert!(!report.segments[i].read, "what was read was verified");
+            let (id, _) = engine.channel_named(b"log").unwrap();
+            match read_all(&engine, id) {
+                Err(ReadError::Damaged { path: named, .. }) => {
+                    found_by_reading += 1;
+                    assert_eq!(named, *path);
+                }
+                // The flip is in something that is not one of its records.
+                Ok(records) => assert_eq!(records, 40),
+                Err(other) => panic!("{other}"),
             }
         }
+    }
+    assert!(found_by_reading > 10, "{found_by_reading}");
+}
+
+fn read_all(engine: &saguin_log_engine::Engine, id: ChannelId) -> Result<u64, ReadError> {
+    let limit = ReadLimit {
+        records: 7,
+        bytes: 1000,
+    };
+    let mut offset = 1;
+    loop {
+        let read = engine.read_from(id, offset, limit)?.records;
+        let Some(last) = read.last() else {
+            return Ok(offset - 1);
+        };
+        for (i, record) in read.iter().enumerate() {
+            let expected = offset + i as u64;
+            assert_eq!(record.body, format!("record {}", expected - 1).as_bytes());
+        }
+        offset = last.offset + 1;
     }
 }
 
@@ -258,4 +295,129 @@ fn records_before_a_damaged_one_are_served_and_the_damage_is_named() {
         matches!(&damaged, ReadError::Damaged { path: p, .. } if *p == path),
         "{damaged}"
     );
+}
+
+/// The checkpoints of a log, oldest first.
+fn checkpoints(files: &MemFiles) -> Vec<PathBuf> {
+    let dir = Path::new(DIR).join("checkpoint");
+    let mut names = files.list(&dir).unwrap();
+    names.sort();
+    names.iter().map(|name| dir.join(name)).collect()
+}
+
+/// A log opened and closed twice: two checkpoints.
+fn log_twice() -> MemFiles {
+    let files = log();
+    let (engine, _) = open(&files).unwrap();
+    let (id, _) = engine.channel_named(b"dead").unwrap();
+    append(&engine, id, "later");
+    drop(engine);
+    assert_eq!(checkpoints(&files).len(), 2);
+    files
+}
+
+fn all_is_there(files: &MemFiles) -> saguin_recovery::Report {
+    let (engine, report) = open(files).unwrap();
+    let (id, _) = engine.channel_named(b"log").unwrap();
+    assert_eq!(read_all(&engine, id).unwrap(), 40);
+    let (work, _) = engine.channel_named(b"work").unwrap();
+    assert_eq!(engine.unresolved(work).unwrap().len(), 26);
+    report
+}
+
+#[test]
+fn a_checkpoint_that_is_damaged_in_any_way_is_reported_and_nothing_is_lost() {
+    let files = log_twice();
+    let paths = checkpoints(&files);
+    let newest = paths.last().unwrap();
+    let whole = contents(&files, newest);
+    for at in (0..whole.len()).step_by(3) {
+        let files = files.copy();
+        files.edit(newest, |bytes| bytes[at] ^= 0x20);
+        let report = all_is_there(&files);
+        assert_eq!(report.rejected.len(), 1, "byte {at}");
+        assert_eq!(&report.rejected[0].path, newest);
+        assert_eq!(
+            report.checkpoint.as_ref().unwrap().0,
+            paths[0],
+            "the one before it"
+        );
+    }
+    for cut in (0..whole.len()).step_by(7) {
+        let files = files.copy();
+        files.edit(newest, |bytes| bytes.truncate(cut));
+        assert_eq!(all_is_there(&files).rejected.len(), 1, "cut at {cut}");
+    }
+    // Both gone, swapped, one under another name, one of another log.
+    let gone = files.copy();
+    for path in &paths {
+        gone.remove(path).unwrap();
+    }
+    assert_eq!(all_is_there(&gone).checkpoint, None);
+    let swapped = files.copy();
+    let older = contents(&files, &paths[0]);
+    swapped.edit(newest, |bytes| *bytes = older.clone());
+    swapped.edit(&paths[0], |bytes| *bytes = whole.clone());
+    assert_eq!(all_is_there(&swapped).rejected.len(), 2);
+    let duplicated = files.copy();
+    let name = newest.with_file_name(format!("{:020}.ckpt", 999_999));
+    write(&duplicated, &name, &whole);
+    assert_eq!(all_is_there(&duplicated).rejected.len(), 1);
+    let foreign = files.copy();
+    let stranger = MemFiles::new();
+    stranger.random(&mut [0; 4]).unwrap();
+    let stranger = log_on(stranger);
+    let theirs = contents(&stranger, &checkpoints(&stranger)[0]);
+    foreign.remove(newest).unwrap();
+    foreign.edit(&paths[0], |bytes| *bytes = theirs.clone());
+    let report = all_is_there(&foreign);
+    assert!(
+        report.rejected[0].why.contains("belongs to log"),
+        "{report:?}"
+    );
+}
+
+#[test]
+fn a_log_that_ends_short_of_its_checkpoint_is_named() {
+    let files = log_twice();
+    let (path, end) = ends(&files).pop().unwrap();
+    // The clean end and the frame before it, as if they had never been written: without the
+    // checkpoint this is a log that ends a little earlier.
+    files.edit(&path, |bytes| {
+        bytes[end as usize - FRAME_HEADER_BYTES..end as usize].fill(0);
+    });
+    let damage = damage(&files);
+    assert!(matches!(damage.kind, DamageKind::Short { .. }), "{damage}");
+    for path in checkpoints(&files) {
+        files.remove(&path).unwrap();
+    }
+    all_is_there(&files);
+}
+
+#[test]
+fn a_footer_that_is_gone_or_damaged_is_written_again() {
+    let files = log_twice();
+    let path = &segments(&files)[0];
+    let whole = contents(&files, path);
+    let (report, _) = inspect(&files, Path::new(DIR), &mut ()).unwrap();
+    let capacity = report.segments[0].capacity as usize;
+    assert_eq!(report.segments[0].footer, FooterReport::Good);
+    assert!(whole.len() > capacity);
+    for at in capacity..whole.len() {
+        let files = files.copy();
+        files.edit(path, |bytes| bytes[at] ^= 1);
+        let report = all_is_there(&files);
+        assert!(
+            matches!(report.segments[0].footer, FooterReport::Bad(_)),
+            "byte {at}"
+        );
+        assert!(report.segments[0].read, "so its frames were read");
+        assert_eq!(contents(&files, path), whole, "written again at the close");
+    }
+    for cut in capacity..whole.len() {
+        let files = files.copy();
+        files.edit(path, |bytes| bytes.truncate(cut));
+        all_is_there(&files);
+        assert_eq!(contents(&files, path), whole, "cut at {cut}");
+    }
 }

@@ -153,7 +153,7 @@ impl SegmentHeader {
 }
 
 /// Copies `N` bytes out of `bytes` at `at`; the caller has checked the length.
-fn array_at<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
+pub(super) fn array_at<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     let mut out = [0u8; N];
     out.copy_from_slice(&bytes[at..at + N]);
     out

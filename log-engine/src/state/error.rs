@@ -63,6 +63,15 @@ pub enum StateError {
         /// What the prologue says.
         stated: String,
     },
+    /// A channel holds another number of records than its numbers say.
+    Miscounted {
+        /// The channel.
+        channel: u32,
+        /// What its numbers say.
+        stated: u64,
+        /// What was found.
+        found: u64,
+    },
 }
 
 impl std::fmt::Display for StateError {
@@ -116,6 +125,14 @@ impl std::fmt::Display for StateError {
             } => write!(
                 f,
                 "channel {channel}: the prologue states {stated}, the frames before it add up to {replayed}"
+            ),
+            StateError::Miscounted {
+                channel,
+                stated,
+                found,
+            } => write!(
+                f,
+                "channel {channel}: its numbers say {stated} records, and there are {found}"
             ),
         }
     }

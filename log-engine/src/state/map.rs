@@ -43,6 +43,11 @@ impl MapIndex {
             .filter_map(|(_, key)| Some((key, *self.entries.get(key)?)))
     }
 
+    /// How many keys have an entry, deletions included.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
     pub(super) fn insert(&mut self, key: Bytes, entry: MapEntry) {
         self.order.insert(entry.offset, key.clone());
         self.entries.insert(key, entry);

@@ -4,6 +4,7 @@
 //! it has just made durable, recovery calls it with the frame it has just verified: the running
 //! state and the recovered one cannot mean different things by the same bytes.
 
+mod checkpoint;
 mod error;
 mod map;
 mod sequence;
@@ -13,6 +14,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use bytes::Bytes;
 
+pub(crate) use checkpoint::Cursor;
+pub use checkpoint::SegmentRuns;
 pub use error::StateError;
 pub use map::{MapEntry, MapIndex};
 pub use sequence::{Anchor, SequenceIndex};
@@ -354,14 +357,7 @@ impl State {
             } => self.move_job(channel, offset, (attempts, attempted), &record, at),
             Op::Put { space, key, value } => {
                 let key = (space, Bytes::copy_from_slice(key));
-                let value = Bytes::copy_from_slice(value);
-                self.keyspace_bytes += key_bytes(&key, &value);
-                let old = self.keyspace.insert(key.clone(), KeyEntry { value, at });
-                self.placed(at);
-                if let Some(old) = old {
-                    self.keyspace_bytes -= key_bytes(&key, &old.value);
-                    self.left(old.at);
-                }
+                self.put(key, Bytes::copy_from_slice(value), at);
                 Ok(())
             }
             Op::Delete { space, key } => {
@@ -372,6 +368,16 @@ impl State {
                 }
                 Ok(())
             }
+        }
+    }
+
+    fn put(&mut self, key: (u8, Bytes), value: Bytes, at: Location) {
+        self.keyspace_bytes += key_bytes(&key, &value);
+        let old = self.keyspace.insert(key.clone(), KeyEntry { value, at });
+        self.placed(at);
+        if let Some(old) = old {
+            self.keyspace_bytes -= key_bytes(&key, &old.value);
+            self.left(old.at);
         }
     }
 

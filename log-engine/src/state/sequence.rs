@@ -32,6 +32,12 @@ pub struct Anchor {
 }
 
 impl Anchor {
+    /// The offset after the run's last record.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.offset + u64::from(self.records)
+    }
+
     /// The run without what lies below the floor.
     #[must_use]
     pub fn from_floor(&self, floor: u64) -> Anchor {
@@ -112,6 +118,57 @@ impl SequenceIndex {
             records: 1,
         };
         self.anchors.insert(place, run);
+    }
+
+    /// Adds a run that a footer names. A later place of a record is the one that counts: what was
+    /// known of the same records goes, but for those before them, which are below the floor.
+    pub(super) fn place(&mut self, run: Anchor) {
+        let mut from = self.anchors.partition_point(|a| a.end() <= run.offset);
+        if let Some(old) = self.anchors.get_mut(from).filter(|a| a.offset < run.offset) {
+            old.records = (run.offset - old.offset) as u32;
+            from += 1;
+        }
+        let mut to = from;
+        while let Some(old) = self.anchors.get_mut(to).filter(|a| a.offset < run.end()) {
+            if old.end() > run.end() {
+                old.records = (old.end() - run.end()) as u32;
+                old.offset = run.end();
+                break;
+            }
+            to += 1;
+        }
+        self.anchors.drain(from..to);
+        self.anchors.insert(from, run);
+    }
+
+    /// All of them.
+    pub(super) fn runs(&self) -> impl Iterator<Item = &Anchor> {
+        self.anchors.iter()
+    }
+
+    /// How many records at or above `floor` the runs stand for.
+    pub(super) fn count(&self, floor: u64) -> u64 {
+        let runs = self.from_offset(floor).map(|a| a.from_floor(floor));
+        runs.map(|a| u64::from(a.records)).sum()
+    }
+
+    /// Whether two indexes name the same records in the same segments, at or above a floor. How
+    /// records are grouped into runs may differ.
+    pub(super) fn same_places(&self, other: &SequenceIndex, floor: u64) -> bool {
+        let places = |index: &SequenceIndex| {
+            let mut places: Vec<(u64, u64, u32)> = Vec::new();
+            for run in index.from_offset(floor).map(|a| a.from_floor(floor)) {
+                match places.last_mut() {
+                    Some(last) if last.1 == run.offset && last.2 == run.at.segment => {
+                        last.1 = run.end();
+                    }
+                    _ if run.records > 0 => places.push((run.offset, run.end(), run.at.segment)),
+                    _ => {}
+                }
+            }
+            places
+        };
+        places(self) == places(other)
     }
 
     /// Whether a record lies in a segment.

@@ -65,6 +65,11 @@ impl WorkIndex {
         self.items.get_mut(&offset)
     }
 
+    /// How many jobs there are.
+    pub(super) fn len(&self) -> usize {
+        self.items.len()
+    }
+
     pub(super) fn forget_attempts(&mut self) {
         for item in self.items.values_mut() {
             item.attempts = 0;
