@@ -228,7 +228,8 @@ impl Shared {
     }
 
     fn next_chunk(&self, cursor: &mut Cursor) -> Option<Chunk> {
-        read(&self.published).state.chunk(cursor)
+        let most = self.checkpoint_entries;
+        read(&self.published).state.chunk(cursor, most)
     }
 
     /// Best effort: one that stays is removed the next time.

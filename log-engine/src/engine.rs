@@ -50,6 +50,9 @@ pub struct Options {
     pub prepare_ahead: bool,
     /// Give disk space back on a thread of its own; where not, [`Engine::tidy`] does it.
     pub tidy_in_background: bool,
+    /// Entries of maps, work sets and the keyspace that a checkpoint copies at once, at least 1:
+    /// readers and commits wait that long.
+    pub checkpoint_entries: usize,
     /// How long the log is idle before its last frame gets a witness; see [`Engine::settle`].
     pub idle: Duration,
     /// See [`Wake`].
@@ -63,6 +66,7 @@ impl Default for Options {
             tail_cache_bytes: 16 << 20,
             prepare_ahead: true,
             tidy_in_background: true,
+            checkpoint_entries: 2048,
             idle: Duration::from_secs(1),
             wake: None,
         }
@@ -76,6 +80,7 @@ impl std::fmt::Debug for Options {
             .field("tail_cache_bytes", &self.tail_cache_bytes)
             .field("prepare_ahead", &self.prepare_ahead)
             .field("tidy_in_background", &self.tidy_in_background)
+            .field("checkpoint_entries", &self.checkpoint_entries)
             .field("idle", &self.idle)
             .finish_non_exhaustive()
     }
@@ -99,6 +104,7 @@ pub(crate) struct Shared {
     pub(crate) fs: Arc<dyn FileSystem>,
     pub(crate) layout: Layout,
     pub(crate) segment_bytes: u64,
+    pub(crate) checkpoint_entries: usize,
     /// Bytes committed for others that tidying has not matched by bytes moved.
     pub(crate) credit: AtomicU64,
     /// Held for one step of tidying.
@@ -313,6 +319,7 @@ impl Engine {
             fs: fs.clone(),
             layout: layout.clone(),
             segment_bytes,
+            checkpoint_entries: options.checkpoint_entries.max(1),
             credit: AtomicU64::new(0),
             tidying: Mutex::new(()),
             checkpointing: Mutex::new(checkpoint),

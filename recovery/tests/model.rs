@@ -5,14 +5,18 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
 
 use bytes::Bytes;
+use common::gate::GatedFiles;
 use common::*;
 use proptest::prelude::*;
-use saguin_log_engine::storage::MemFiles;
+use saguin_log_engine::storage::{FileSystem, MemFiles};
 use saguin_log_engine::{
     Batch, ChannelId, CommitError, Engine, Operation, Options, ReadError, ReadLimit, Tidied,
 };
+use saguin_recovery::{RecoverError, inspect, recover};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -57,11 +61,23 @@ enum Step {
     /// Two appends and a job that is not there, in one batch: refused whole.
     Refused,
     Tidy,
+    /// A checkpoint, with these steps in the middle of it, one before each write.
+    Checkpoint(Vec<Step>),
     Close,
     Die,
 }
 
 fn step() -> impl Strategy<Value = Step> {
+    let meanwhile = proptest::collection::vec(change(), 0..12);
+    prop_oneof![
+        40 => change(),
+        2 => meanwhile.prop_map(Step::Checkpoint),
+        1 => Just(Step::Close),
+        1 => Just(Step::Die),
+    ]
+}
+
+fn change() -> impl Strategy<Value = Step> {
     prop_oneof![
         6 => (any::<bool>(), 0..300usize).prop_map(|(dead, len)| Step::Append { dead, len }),
         2 => (0..=100u64).prop_map(|part| Step::Trim { part }),
@@ -76,8 +92,6 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..5u8).prop_map(|key| Step::Delete { key }),
         1 => Just(Step::Refused),
         2 => Just(Step::Tidy),
-        1 => Just(Step::Close),
-        1 => Just(Step::Die),
     ]
 }
 
@@ -302,7 +316,7 @@ fn apply(engine: &Engine, c: &Channels, model: &mut Model, step: &Step, n: usize
             assert!(matches!(refused, Err(CommitError::NoSuchItem { .. })));
         }
         Step::Tidy => while engine.tidy().unwrap() != Tidied::Nothing {},
-        Step::Close | Step::Die => {}
+        Step::Checkpoint(_) | Step::Close | Step::Die => {}
     }
 }
 
@@ -370,29 +384,68 @@ fn run(steps: &[Step], tail_cache_bytes: u64) {
         ..options()
     };
     let mut files = MemFiles::new();
-    let mut engine = open_with(&files, &options).unwrap().0;
+    let mut gated = GatedFiles::new(files.clone());
+    let start = |files: &GatedFiles| {
+        let (report, _) = match inspect(files, Path::new(DIR), &mut ()) {
+            Err(RecoverError::NoLog { .. }) => return reopen(files, &options),
+            found => found.unwrap(),
+        };
+        assert_eq!(report.contradiction, None);
+        assert_eq!(report.rejected, []);
+        reopen(files, &options)
+    };
+    let mut engine = start(&gated);
     let c = define(&engine);
     let mut model = Model::new();
     for (n, step) in steps.iter().enumerate() {
-        apply(&engine, &c, &mut model, step, n);
         match step {
+            Step::Checkpoint(meanwhile) => {
+                let stops = gated.arm();
+                std::thread::scope(|scope| {
+                    let checkpoint = scope.spawn(|| {
+                        let written = engine.checkpoint();
+                        gated.disarm();
+                        written.unwrap();
+                    });
+                    let mut meanwhile = meanwhile.iter();
+                    while let Ok(go) = stops.recv() {
+                        if let Some(step) = meanwhile.next() {
+                            apply(&engine, &c, &mut model, step, n);
+                        }
+                        drop(go);
+                    }
+                    checkpoint.join().unwrap();
+                    for step in meanwhile {
+                        apply(&engine, &c, &mut model, step, n);
+                    }
+                });
+                continue;
+            }
             Step::Close => {
                 drop(engine);
-                engine = open_with(&files, &options).unwrap().0;
+                engine = start(&gated);
             }
             // The process is gone with whatever it had in memory; the files are as they were.
             Step::Die => {
                 files = files.copy();
-                engine = open_with(&files, &options).unwrap().0;
+                gated = GatedFiles::new(files.clone());
+                engine = start(&gated);
             }
-            _ => continue,
+            change => {
+                apply(&engine, &c, &mut model, change, n);
+                continue;
+            }
         }
         compare(&engine, &c, &model);
     }
     compare(&engine, &c, &model);
     drop(engine);
-    let engine = open_with(&files, &options).unwrap().0;
-    compare(&engine, &c, &model);
+    compare(&start(&gated), &c, &model);
+}
+
+fn reopen(files: &GatedFiles, options: &Options) -> Engine {
+    let fs: Arc<dyn FileSystem> = Arc::new(files.clone());
+    recover(&fs, Path::new(DIR), options).unwrap().0
 }
 
 proptest! {

@@ -13,7 +13,7 @@ use common::disk::{CutDisk, Image};
 use common::*;
 use saguin_log_engine::storage::FileSystem;
 use saguin_log_engine::{Engine, Operation, Tidied};
-use saguin_recovery::recover;
+use saguin_recovery::{RecoverError, inspect, recover};
 
 fn start(disk: &CutDisk) -> Engine {
     let fs: Arc<dyn FileSystem> = Arc::new(disk.clone());
@@ -42,6 +42,9 @@ fn scenario(disk: &CutDisk) {
                 record: record(&format!("dead {step}")),
             };
             engine.submit(moved).wait().unwrap();
+        }
+        if step % 6 == 0 {
+            engine.checkpoint().unwrap();
         }
         disk.acknowledge(step as usize);
     }
@@ -120,6 +123,17 @@ fn nothing_acknowledged_is_lost_to_a_power_cut_nor_to_a_second_one_in_the_recove
 
 fn start_from(image: &Image, i: usize) -> Engine {
     let files = image.mount();
+    // What has a checkpoint's name is a whole one, and says what the frames say.
+    match inspect(&files, Path::new(DIR), &mut ()) {
+        Ok((report, _)) => {
+            assert_eq!(report.contradiction, None, "image {i}");
+            assert_eq!(report.rejected, [], "image {i}");
+        }
+        Err(error) => assert!(
+            matches!(error, RecoverError::NoLog { .. }),
+            "image {i}: {error}"
+        ),
+    }
     match open(&files) {
         Ok((engine, _)) => engine,
         Err(error) => panic!("image {i}, {} acknowledged: {error}", image.acknowledged),
@@ -200,6 +214,10 @@ fn tidy_scenario(disk: &CutDisk) {
             engine.submit(Operation::Trim(plan)).wait().unwrap();
         }
         while engine.tidy().unwrap() != Tidied::Nothing {}
+        // Often enough that the places checkpoints and footers name are moved from.
+        if step % 4 == 0 {
+            engine.checkpoint().unwrap();
+        }
         disk.acknowledge(step as usize);
     }
     let fs: &dyn FileSystem = disk;

@@ -17,8 +17,6 @@ use super::{
 };
 use crate::format::{Chunk, JobItem, Kind, MapItem, Op, ValueItem};
 
-/// Most entries of one chunk: readers and commits wait while they are copied.
-const CHUNK_ENTRIES: usize = 2048;
 /// Bytes of keys and values after which a chunk takes no more.
 const CHUNK_BYTES: usize = 1 << 20;
 
@@ -38,8 +36,8 @@ impl Cursor {
 }
 
 impl State {
-    /// The next piece of what is alive; `None` at the end.
-    pub(crate) fn chunk(&self, cursor: &mut Cursor) -> Option<Chunk> {
+    /// The next piece of what is alive, of at most so many entries; `None` at the end.
+    pub(crate) fn chunk(&self, cursor: &mut Cursor, most: usize) -> Option<Chunk> {
         if let Cursor::Channel(from, offset) = *cursor {
             let mut offset = offset;
             for (&id, channel) in self.channels.range(from..) {
@@ -49,7 +47,7 @@ impl State {
                 let (chunk, next) = match &channel.content {
                     Content::Sequence(_) => continue,
                     Content::Map(map) => {
-                        let (entries, next) = full(map.from_offset(offset), |(key, e)| {
+                        let (entries, next) = full(most, map.from_offset(offset), |(key, e)| {
                             let item = map_item(key, &e);
                             (key.len(), e.offset, item)
                         });
@@ -58,8 +56,9 @@ impl State {
                         ((!none).then_some(Chunk::Map { channel, entries }), next)
                     }
                     Content::Work(work) => {
-                        let (jobs, next) =
-                            full(work.from_offset(offset), |(o, e)| (0, o, job_item(o, e)));
+                        let (jobs, next) = full(most, work.from_offset(offset), |(o, e)| {
+                            (0, o, job_item(o, e))
+                        });
                         let none = jobs.is_empty();
                         let channel = id;
                         ((!none).then_some(Chunk::Work { channel, jobs }), next)
@@ -78,10 +77,14 @@ impl State {
         let Cursor::Key(space, key) = cursor.clone() else {
             return None;
         };
-        let (values, next) = full(self.keyspace.range((space, key)..), |(name, entry)| {
-            let bytes = name.1.len() + entry.value.len();
-            (bytes, name.clone(), value_item(name, entry))
-        });
+        let (values, next) = full(
+            most,
+            self.keyspace.range((space, key)..),
+            |(name, entry)| {
+                let bytes = name.1.len() + entry.value.len();
+                (bytes, name.clone(), value_item(name, entry))
+            },
+        );
         *cursor = match next {
             Some((space, key)) => Cursor::Key(space, key),
             None => Cursor::Done,
@@ -298,13 +301,14 @@ impl SegmentRuns {
 
 /// Takes items until a chunk is full: the items, and the place of the next one.
 fn full<I: Iterator, T, P>(
+    most: usize,
     items: I,
     mut take: impl FnMut(I::Item) -> (usize, P, T),
 ) -> (Vec<T>, Option<P>) {
     let (mut out, mut bytes) = (Vec::new(), 0);
     for item in items {
         let (size, place, item) = take(item);
-        if out.len() >= CHUNK_ENTRIES || bytes >= CHUNK_BYTES {
+        if out.len() >= most || bytes >= CHUNK_BYTES {
             return (out, Some(place));
         }
         bytes += size;

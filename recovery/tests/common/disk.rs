@@ -33,7 +33,7 @@ pub struct Image {
 impl Image {
     pub fn mount(&self) -> MemFiles {
         let files = MemFiles::new();
-        for dir in ["/data", "/data/log"] {
+        for dir in ["/data", "/data/log", "/data/checkpoint"] {
             files.create_dir_all(Path::new(dir)).unwrap();
         }
         for (path, bytes) in &self.files {
@@ -160,9 +160,13 @@ impl FileSystem for CutDisk {
         Ok(())
     }
 
-    fn sync_dir(&self, _dir: &Path) -> io::Result<()> {
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         let mut disk = self.disk.lock().unwrap();
-        disk.synced_dir = disk.dir.clone();
+        let here = |path: &PathBuf| path.parent() == Some(dir);
+        disk.synced_dir.retain(|path, _| !here(path));
+        let names = disk.dir.iter().filter(|(path, _)| here(path));
+        let names: Vec<_> = names.map(|(path, &i)| (path.clone(), i)).collect();
+        disk.synced_dir.extend(names);
         disk.images();
         Ok(())
     }

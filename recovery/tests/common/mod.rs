@@ -2,6 +2,7 @@
 #![allow(dead_code, clippy::unwrap_used, missing_docs)]
 
 pub mod disk;
+pub mod gate;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,6 +22,7 @@ pub fn options() -> Options {
         tail_cache_bytes: 0,
         prepare_ahead: false,
         tidy_in_background: false,
+        checkpoint_entries: 2,
         wake: None,
         ..Options::default()
     }
