@@ -240,7 +240,11 @@ impl State {
                 return Some(format!("what channel {id} ({name}) holds, or where"));
             }
         }
-        (self.keyspace != other.keyspace).then(|| "the small values".to_owned())
+        if self.keyspace != other.keyspace || self.keyspace_bytes != other.keyspace_bytes {
+            return Some("the small values".to_owned());
+        }
+        let differ = self.entries != other.entries;
+        differ.then(|| "how much lies in which segment".to_owned())
     }
 
     /// The next offset of a channel of a kind; `None` where the channel is not known yet.

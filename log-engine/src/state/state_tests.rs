@@ -290,3 +290,34 @@ fn a_quiet_channel_has_an_anchor_a_record_and_a_busy_one_has_few() {
     busy.trim(130);
     assert!(busy.from_offset(1).next().expect("anchor").offset > 64);
 }
+
+#[test]
+fn of_two_footers_that_name_a_record_the_later_one_counts() {
+    let run = |offset, records, segment| Anchor {
+        offset,
+        newest: 5,
+        bytes: u64::from(records) * 10,
+        at: Location {
+            segment,
+            frame: 4096,
+        },
+        records,
+    };
+    let mut index = SequenceIndex::default();
+    for run in [run(1, 64, 1), run(65, 36, 1), run(101, 10, 2)] {
+        index.place(run);
+    }
+    // The records from 11 on were moved; those before them are below the floor by now.
+    index.place(run(11, 90, 3));
+    index.trim(11);
+    let seen: Vec<_> = index
+        .runs()
+        .map(|a| (a.offset, a.records, a.at.segment))
+        .collect();
+    assert_eq!(seen, [(11, 90, 3), (101, 10, 2)]);
+    assert_eq!(index.count(11), 100);
+    // And some of those again.
+    index.place(run(11, 20, 4));
+    let seen: Vec<_> = index.runs().map(|a| (a.offset, a.end())).collect();
+    assert_eq!(seen, [(11, 31), (31, 101), (101, 111)]);
+}
