@@ -58,6 +58,8 @@ breakages! {
     SkipParentSync "skip-parent-sync" "A new log's own directory is not made durable.",
     BelievePageCache "believe-page-cache" "Recovery syncs what it read and does not write it again.",
     SkipCheckpointSync "skip-checkpoint-sync" "A checkpoint gets its name before its content is synced.",
+    BelieveCopy "believe-copy" "What a checkpoint copied of what came after its prologue is believed.",
+    SkipFooterRuns "skip-footer-runs" "A footer leaves out the last run of a channel.",
     SkipRecoverySync "skip-recovery-sync" "Recovery builds on what it read without making it durable.",
 }
 

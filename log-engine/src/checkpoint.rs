@@ -129,7 +129,11 @@ impl Shared {
             let published = read(&self.published);
             for (id, channel) in published.state.channels() {
                 if let Content::Sequence(index) = &channel.content {
-                    let runs: Vec<_> = index.in_segment(segment.number()).copied().collect();
+                    let runs = index.in_segment(segment.number()).copied();
+                    let mut runs: Vec<_> = runs.collect();
+                    if breakage::is(Breakage::SkipFooterRuns) {
+                        runs.pop();
+                    }
                     if !runs.is_empty() {
                         footer.channels.push((id, runs));
                     }

@@ -15,6 +15,7 @@ use bytes::Bytes;
 use super::{
     Anchor, Content, KeyEntry, Location, MapEntry, SequenceIndex, State, StateError, WorkEntry,
 };
+use crate::breakage::{self, Breakage};
 use crate::format::{Chunk, JobItem, Kind, MapItem, Op, ValueItem};
 
 /// Bytes of keys and values after which a chunk takes no more.
@@ -103,7 +104,7 @@ impl State {
                 let Some(next) = self.next_of(channel, Kind::Map)? else {
                     return Ok(());
                 };
-                for item in entries.into_iter().filter(|item| item.offset < next) {
+                for item in entries.into_iter().filter(|item| before(item.offset, next)) {
                     let at = Location {
                         segment: item.segment,
                         frame: item.frame,
@@ -128,7 +129,7 @@ impl State {
                 let Some(next) = self.next_of(channel, Kind::Work)? else {
                     return Ok(());
                 };
-                for item in jobs.into_iter().filter(|item| item.offset < next) {
+                for item in jobs.into_iter().filter(|item| before(item.offset, next)) {
                     let at = Location {
                         segment: item.segment,
                         frame: item.frame,
@@ -301,6 +302,11 @@ impl SegmentRuns {
     fn of(&mut self, channel: u32) -> &mut SequenceIndex {
         self.channels.entry(channel).or_default()
     }
+}
+
+/// Whether an offset was taken before the prologue that states `next`.
+fn before(offset: u64, next: u64) -> bool {
+    offset < next || breakage::is(Breakage::BelieveCopy)
 }
 
 /// Takes items until a chunk is full: the items, and the place of the next one.

@@ -80,6 +80,8 @@ pub struct Counts {
     pub rolls_cut: u64,
     /// Steps in which old segments were emptied or let go.
     pub tidied: u64,
+    /// Checkpoints written on the way.
+    pub checkpoints: u64,
     /// Files changed behind everybody's back.
     pub tampered: u64,
     /// Of these, refused as damage.
@@ -107,6 +109,7 @@ impl Counts {
             (&mut self.torn, other.torn),
             (&mut self.rolls_cut, other.rolls_cut),
             (&mut self.tidied, other.tidied),
+            (&mut self.checkpoints, other.checkpoints),
             (&mut self.tampered, other.tampered),
             (&mut self.damage_named, other.damage_named),
             (&mut self.disk_operations, other.disk_operations),

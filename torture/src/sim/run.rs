@@ -1,7 +1,7 @@
 //! One run: submit, cut, recover, compare, go on.
 
-use std::collections::VecDeque;
-use std::path::Path;
+use std::collections::{BTreeSet, VecDeque};
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use saguin_log_engine::storage::FileSystem;
 use saguin_log_engine::{
     Batch, ChannelId, CommitError, Engine, MIN_SEGMENT_BYTES, Options, Outcome, Tidied,
 };
-use saguin_recovery::{Ending, RecoverError, Report, inspect, recover};
+use saguin_recovery::{Ending, RecoverError, Rejected, Report, inspect, recover};
 
 use super::model::{Content, Model, Op, difference};
 use super::report::{Counts, Violation};
@@ -66,6 +66,8 @@ pub struct Run {
     last_lsn: u64,
     engine: Option<Arc<Engine>>,
     latched: bool,
+    /// Files that were changed behind the log's back and left so, because it did no harm.
+    pub(super) tampered: BTreeSet<PathBuf>,
     step: u64,
     steps: VecDeque<String>,
     pub(super) counts: Counts,
@@ -88,6 +90,7 @@ impl Run {
                 // The only other thread: what it does and when is not the run's to say.
                 prepare_ahead: false,
                 tidy_in_background: false,
+                checkpoint_entries: 1 + rng.index(3),
                 idle: Duration::from_secs(1 << 30),
                 ..Options::default()
             },
@@ -97,6 +100,7 @@ impl Run {
             last_lsn: 0,
             engine: None,
             latched: false,
+            tampered: BTreeSet::new(),
             step: 0,
             steps: VecDeque::new(),
             counts: Counts::default(),
@@ -168,7 +172,7 @@ impl Run {
             return self.submit(Workload::define());
         }
         match self.rng.below(100) {
-            0..68 => {
+            0..65 => {
                 let no_room = self.counts.no_room;
                 let group = self.workload.group(&self.model);
                 self.submit(group)?;
@@ -177,6 +181,7 @@ impl Run {
                     return self.end(self.disk.ended().unwrap_or(End::Cut));
                 }
             }
+            65..68 => self.checkpoint()?,
             68..71 => self.settle()?,
             71..73 => self.tidy()?,
             73..78 => self.compare()?,
@@ -250,6 +255,30 @@ impl Run {
         }
         self.counts.tidied += steps;
         self.failed_for_a_reason(failures)
+    }
+
+    /// A checkpoint, which may fail and stops nothing.
+    fn checkpoint(&mut self) -> Checked {
+        self.note("checkpoint");
+        let failures = self.disk.failures();
+        let written = self.engine()?.checkpoint();
+        if self.disk.ended().is_some() || self.latched {
+            return Ok(());
+        }
+        match written {
+            Ok(_) => self.counts.checkpoints += 1,
+            Err(error) if self.disk.failures() == failures => {
+                return broken("a checkpoint", error.to_string());
+            }
+            Err(error) => self.note(&format!("no checkpoint: {error}")),
+        }
+        match self.engine()?.failure() {
+            Some(failure) => broken(
+                "a checkpoint that fails does not stop the log",
+                failure.to_string(),
+            ),
+            None => Ok(()),
+        }
     }
 
     fn second_opener(&mut self) -> Checked {
@@ -591,6 +620,11 @@ impl Run {
                     if self.disk.ended().is_some() {
                         return broken("no log from a process that is over", "one");
                     }
+                    let untouched = |r: &&Rejected| !self.tampered.contains(&r.path);
+                    if let Some(rejected) = report.rejected.iter().find(untouched) {
+                        let found = format!("{}: {}", rejected.path.display(), rejected.why);
+                        return broken("what has a checkpoint's name is a whole one", found);
+                    }
                     return self.opened(engine, &report);
                 }
                 Err(RecoverError::Damage(damage)) => {
@@ -634,7 +668,11 @@ impl Run {
                 "no damage after an accident",
                 format!("inspected: {damage}"),
             ),
-            _ => Ok(()),
+            Ok((report, _)) => match report.contradiction {
+                Some(found) => broken("a checkpoint says what the frames say", found),
+                None => Ok(()),
+            },
+            Err(_) => Ok(()),
         }
     }
 

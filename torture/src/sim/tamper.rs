@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use saguin_log_engine::format::{SEGMENT_HEADER_BYTES, SegmentHeader, decode_frame};
-use saguin_recovery::{Ending, RecoverError, Report, inspect};
+use saguin_recovery::{Ending, RecoverError, Report, SegmentReport, inspect};
 
 use super::run::{Checked, DIR, Run, broken};
 use super::view::view;
@@ -41,7 +41,10 @@ pub(super) fn try_one(run: &mut Run) -> Checked {
     if run.disk.operations() != before {
         return broken("inspecting changes nothing", "it changed something");
     }
-    let inspected_damage = matches!(inspected, Err(RecoverError::Damage(_)));
+    let inspected_damage = match &inspected {
+        Err(RecoverError::Damage(damage)) => Some(damage.clone()),
+        _ => None,
+    };
     match run.recover() {
         Err(RecoverError::Damage(damage)) => {
             run.counts.damage_named += 1;
@@ -60,7 +63,7 @@ pub(super) fn try_one(run: &mut Run) -> Checked {
                     );
                 }
             }
-            if !inspected_damage {
+            if inspected_damage.is_none() {
                 return broken(
                     format!("inspecting finds what opening finds: {damage}"),
                     format!("{:?}", inspected.map(|found| found.0)),
@@ -71,13 +74,35 @@ pub(super) fn try_one(run: &mut Run) -> Checked {
             Ok(())
         }
         Err(error) => broken("damage named, or everything", error.to_string()),
-        Ok(_) if inspected_damage => broken(
-            "opening finds what inspecting finds",
-            format!("{:?}", inspected.map(|found| found.0)),
-        ),
+        Ok((engine, report)) if let Some(damage) = inspected_damage => {
+            let unread = |s: &SegmentReport| !s.read && s.path == damage.path;
+            if !report.segments.iter().any(unread) {
+                return broken(
+                    "opening finds what inspecting finds, in what it reads",
+                    format!("opened; inspecting: {damage}"),
+                );
+            }
+            // Where a checkpoint spoke for it, whoever asks for it is told.
+            match view(&engine) {
+                Err(why) => run.note(&format!("named when it is read: {why}")),
+                Ok(seen) if run.candidate(&seen).is_some() => {}
+                Ok(_) => {
+                    return broken(
+                        "an error where damage is read",
+                        format!("something else was shown; inspecting: {damage}"),
+                    );
+                }
+            }
+            run.counts.damage_named += 1;
+            drop(engine);
+            replace(run, &run.disk.files(), &whole);
+            run.disk.next_process();
+            Ok(())
+        }
         Ok((engine, report)) => {
             let seen = view(&engine);
             let seen = seen.or_else(|why| broken("everything recovered can be read", why))?;
+            run.tampered.insert(tampered.path.clone());
             // The last frame has no witness yet: then damage to it is a torn tail, and reported.
             if torn_there(&report, &tampered) {
                 run.log_ends_at(report.last_lsn);
