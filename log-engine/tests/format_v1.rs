@@ -2,10 +2,13 @@
 //! version, a reader for this one, and a line in rfcs/0004, not an edit of the expected strings.
 #![allow(clippy::unwrap_used, missing_docs)]
 
+use bytes::Bytes;
 use saguin_log_engine::format::{
-    FLAG_CLEAN, FLAG_PROLOGUE, FLAG_SEAL, FrameBuilder, Kind, Op, RecordRef, SegmentHeader,
-    StateLine, WRITER_BYTES, decode_frame,
+    CheckpointHeader, CheckpointTrailer, Chunk, FLAG_CLEAN, FLAG_PROLOGUE, FLAG_SEAL, Footer,
+    FrameBuilder, JobItem, Kind, MapItem, Op, RecordRef, SegmentHeader, StateLine, ValueItem,
+    WRITER_BYTES, decode_frame,
 };
+use saguin_log_engine::state::{Anchor, Location};
 
 const SALT: u32 = 0x0bad_cafe;
 
@@ -181,6 +184,94 @@ fn the_other_operations_have_the_documented_bytes() {
     assert_eq!(frame(&ops, 46, 0), OTHERS);
 }
 
+#[test]
+fn a_footer_has_the_documented_bytes() {
+    let run = |offset, records, newest, frame| Anchor {
+        offset,
+        newest,
+        bytes: 1344,
+        at: Location { segment: 2, frame },
+        records,
+    };
+    let footer = Footer {
+        segment: 2,
+        seal: 60_000,
+        last_lsn: 900,
+        channels: vec![
+            (
+                1,
+                vec![
+                    run(812, 64, 1_764_500_000_123, 4136),
+                    run(900, 1, u64::MAX, 8000),
+                ],
+            ),
+            (4, vec![run(1, 2, 1000, 4136)]),
+        ],
+    };
+    let bytes = footer.encode(SALT);
+    assert_eq!(hex(&bytes), FOOTER);
+    assert_eq!(Footer::decode(&bytes, SALT, 2), Ok(footer));
+}
+
+#[test]
+fn a_checkpoint_has_the_documented_bytes() {
+    let mut writer = [0u8; WRITER_BYTES];
+    writer[..12].copy_from_slice(b"saguin 0.1.0");
+    let header = CheckpointHeader {
+        engine_id: *b"0123456789abcdef",
+        segment: 2,
+        first_lsn: 300,
+        written_at: 1_764_500_000_000,
+        writer,
+    };
+    let chunks = [
+        Chunk::Map {
+            channel: 3,
+            entries: vec![MapItem {
+                key: Bytes::from_static(b"a/b"),
+                offset: 6,
+                segment: 2,
+                frame: 4136,
+                size: 21,
+                timestamp: Some(1_764_500_000_123),
+                deletion: true,
+            }],
+        },
+        Chunk::Work {
+            channel: 2,
+            jobs: vec![JobItem {
+                offset: 3,
+                segment: 1,
+                frame: 5000,
+                size: 21,
+                timestamp: None,
+                attempts: 2,
+                attempted: Some((1000, 2000)),
+            }],
+        },
+        Chunk::Values(vec![ValueItem {
+            space: 2,
+            key: Bytes::from_static(b"k"),
+            value: Bytes::from_static(b"value"),
+            segment: 1,
+            frame: 4096,
+        }]),
+    ];
+    let mut bytes = header.encode().to_vec();
+    for chunk in &chunks {
+        bytes.extend_from_slice(&chunk.encode().unwrap());
+    }
+    let trailer = CheckpointTrailer {
+        crc: 0,
+        chunks: 3,
+        reaches: 345,
+        chunk_bytes: bytes.len() as u64 - 96,
+    };
+    let end = trailer.encode(crc32c::crc32c(&bytes));
+    bytes.extend_from_slice(&end);
+    assert_eq!(hex(&bytes), CHECKPOINT);
+}
+
 const HEADER: &str = concat!(
     "53414755494e4c47deac12a001000000303132333435363738396162636465660200000000000000",
     "2c01000000000000fecaad0b000000000000000400000000004d65d49a01000073616775696e2030",
@@ -204,4 +295,19 @@ const OTHERS: &str = concat!(
     "061303612f62150201fc9a95a3ad331504626f647916020103e807d00f17020115180202150401fc",
     "9a95a3ad331504626f64791902016b0576616c75651a02016b1b0401fc9a95a3ad331504626f6479",
     "1c03060103612f62fc9a95a3ad331504626f64791d020302e807d00ffc9a95a3ad331504626f6479",
+);
+const FOOTER: &str = concat!(
+    "020102ac0640c00afc9a95a3ad3385041801c00a00e80704010102c00ae907850453414755464f4f",
+    "54bdccaea721000000020000000000000060ea000000000000840300000000000000000000000000",
+    "00",
+);
+const CHECKPOINT: &str = concat!(
+    "53414755434b505432d8ab0001000000303132333435363738396162636465660200000000000000",
+    "2c01000000000000004d65d49a0100000000000000000000000000000000000073616775696e2030",
+    "2e312e300000000000000000000000003d0000000000000003000000010000000000000003000000",
+    "00000000612f62060000000000000002000000281000001500000000000000017b4d65d49a010000",
+    "013e0000000100000002000000010000000000000003000000000000000100000088130000150000",
+    "0000000000000200000001e803000000000000d0070000000000002b000000020000000100000000",
+    "0000000201000000000000006b050000000000000076616c75650100000000100000534147554345",
+    "4e44244fe1a6030000005901000000000000b200000000000000",
 );

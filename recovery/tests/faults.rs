@@ -6,8 +6,8 @@ mod common;
 use std::io::ErrorKind;
 
 use common::*;
-use saguin_log_engine::storage::MemFiles;
-use saguin_log_engine::{CommitError, Operation, Options, ReadLimit};
+use saguin_log_engine::storage::{FileSystem, MemFiles};
+use saguin_log_engine::{CheckpointFailure, CommitError, Operation, Options, ReadLimit};
 use saguin_recovery::Ending;
 
 #[test]
@@ -188,4 +188,53 @@ fn everybody_who_waits_is_answered_when_the_engine_is_closed() {
     for ticket in tickets {
         ticket.wait().unwrap();
     }
+}
+
+#[test]
+fn a_checkpoint_that_fails_stops_nothing_and_leaves_the_one_before() {
+    let files = MemFiles::new();
+    let (engine, _) = open(&files).unwrap();
+    let c = define(&engine);
+    append(&engine, c.log, "first");
+    let first = engine.checkpoint().unwrap();
+    for kind in [ErrorKind::StorageFull, ErrorKind::Other] {
+        append(&engine, c.log, "more");
+        files.fail_writes(kind, 1);
+        let refused = engine.checkpoint().unwrap_err();
+        assert!(matches!(refused, CheckpointFailure::Io(_)), "{refused}");
+        files.fail_writes(kind, 0);
+        assert!(engine.failure().is_none());
+        let (_, report) = open(&files.copy()).unwrap();
+        assert_eq!(report.checkpoint.unwrap().1, first.reaches);
+        assert_eq!(report.rejected, []);
+    }
+    append(&engine, c.log, "still here");
+    let second = engine.checkpoint().unwrap();
+    assert!(second.reaches > first.reaches);
+    append(&engine, c.log, "after it");
+    let third = engine.checkpoint().unwrap();
+    let kept = files.list(&std::path::Path::new(DIR).join("checkpoint"));
+    let mut kept = kept.unwrap();
+    kept.sort();
+    let name = |lsn: u64| format!("{lsn:020}.ckpt");
+    assert_eq!(kept, [name(second.reaches), name(third.reaches)]);
+}
+
+#[test]
+fn no_checkpoint_is_written_by_an_engine_that_failed() {
+    let files = MemFiles::new();
+    let (engine, _) = open(&files).unwrap();
+    let c = define(&engine);
+    files.fail_syncs(Some(ErrorKind::Other));
+    let op = Operation::Append {
+        channel: c.log,
+        record: record("lost"),
+        max_bytes: None,
+    };
+    assert!(engine.submit(op).wait().is_err());
+    let refused = engine.checkpoint().unwrap_err();
+    assert!(matches!(refused, CheckpointFailure::Failed(_)), "{refused}");
+    drop(engine);
+    let names = files.list(&std::path::Path::new(DIR).join("checkpoint"));
+    assert_eq!(names.unwrap_or_default(), Vec::<String>::new());
 }
