@@ -1,6 +1,6 @@
 //! The open log.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -227,7 +227,9 @@ pub struct Recovered {
     pub end: u64,
     /// The last frame's LSN.
     pub last_lsn: u64,
-    /// The checkpoint it was read from, if it was.
+    /// Files on the way to becoming a segment that an earlier opening left.
+    pub leftovers: Vec<PathBuf>,
+    /// The newest checkpoint that holds.
     pub checkpoint: Option<Checkpointed>,
 }
 
@@ -295,6 +297,7 @@ impl Engine {
             segments,
             end,
             last_lsn,
+            leftovers,
             checkpoint,
         } = recovered;
         state.damage_on_purpose();
@@ -304,7 +307,7 @@ impl Engine {
         let segment_bytes = options
             .segment_bytes
             .clamp(MIN_SEGMENT_BYTES, MAX_SEGMENT_BYTES);
-        let spares = Spares::new(fs.clone(), layout.clone(), options.prepare_ahead)?;
+        let spares = Spares::new(fs.clone(), layout.clone(), options.prepare_ahead, leftovers)?;
         spares.want(segment_bytes);
         let shared = Arc::new(Shared {
             published: RwLock::new(Published {

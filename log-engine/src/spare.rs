@@ -47,15 +47,22 @@ struct Wanted {
     stop: bool,
 }
 
-/// Scratch names, none of which is used twice in one opening of a log; what an earlier opening left
-/// was removed by recovery.
+/// Scratch names, none of which is used twice in one opening of a log.
 #[derive(Debug, Default)]
 struct Names(AtomicU64);
 
 impl Names {
-    fn next(&self, layout: &Layout) -> PathBuf {
-        let n = self.0.fetch_add(1, Ordering::Relaxed);
-        layout.scratch_path(&format!("next-{n}"))
+    /// A new file under a name that nobody has.
+    fn create(&self, fs: &dyn FileSystem, layout: &Layout) -> io::Result<(PathBuf, Arc<dyn File>)> {
+        loop {
+            let n = self.0.fetch_add(1, Ordering::Relaxed);
+            let path = layout.scratch_path(&format!("next-{n}"));
+            match fs.create(&path) {
+                // A leftover of an earlier opening that is on its way out.
+                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+                created => return Ok((path, created?)),
+            }
+        }
     }
 }
 
@@ -70,19 +77,31 @@ pub(crate) struct Spares {
 }
 
 impl Spares {
-    pub(crate) fn new(fs: Arc<dyn FileSystem>, layout: Layout, ahead: bool) -> io::Result<Spares> {
+    /// `leftovers` are files that an earlier opening prepared and did not use. They are removed, not
+    /// used: how much of one was written is not known.
+    pub(crate) fn new(
+        fs: Arc<dyn FileSystem>,
+        layout: Layout,
+        ahead: bool,
+        leftovers: Vec<PathBuf>,
+    ) -> io::Result<Spares> {
         let shared = Arc::new((Mutex::new(Wanted::default()), Condvar::new()));
         let names = Arc::new(Names::default());
         let thread = if ahead {
             let (fs, layout) = (fs.clone(), layout.clone());
             let (shared, names) = (shared.clone(), names.clone());
-            let work = move || prepare_until_stopped(&*fs, &layout, &shared, &names);
+            // Not before the log opens: giving back the blocks of a large file takes a while.
+            let work = move || {
+                remove_all(&*fs, &leftovers);
+                prepare_until_stopped(&*fs, &layout, &shared, &names);
+            };
             Some(
                 std::thread::Builder::new()
                     .name("saguin-spare".into())
                     .spawn(work)?,
             )
         } else {
+            remove_all(&*fs, &leftovers);
             None
         };
         Ok(Spares {
@@ -113,9 +132,25 @@ impl Spares {
             Some(fresh) if fresh.capacity >= capacity => Ok(fresh),
             Some(small) => {
                 self.fs.remove(&small.path)?;
-                reserve(&*self.fs, self.names.next(&self.layout), capacity)
+                self.reserve_now(capacity)
             }
-            None => reserve(&*self.fs, self.names.next(&self.layout), capacity),
+            None => self.reserve_now(capacity),
+        }
+    }
+}
+
+impl Spares {
+    fn reserve_now(&self, capacity: u64) -> io::Result<Fresh> {
+        let (path, file) = self.names.create(&*self.fs, &self.layout)?;
+        reserve(&*self.fs, path, file, capacity)
+    }
+}
+
+/// Best effort: what stays is removed when the log is next opened.
+fn remove_all(fs: &dyn FileSystem, paths: &[PathBuf]) {
+    for path in paths {
+        if let Err(error) = fs.remove(path) {
+            tracing::warn!(path = %path.display(), %error, "a leftover could not be removed");
         }
     }
 }
@@ -159,7 +194,10 @@ fn prepare_until_stopped(
                 .unwrap_or_else(crate::sync::PoisonError::into_inner);
         };
         drop(wanted);
-        match prepare(fs, names.next(layout), capacity) {
+        let made = names
+            .create(fs, layout)
+            .and_then(|(path, file)| prepare(fs, path, file, capacity));
+        match made {
             Ok(fresh) => lock(&shared.0).ready = Some(fresh),
             // No room ahead of time is no failure yet: the roll asks again and reports it.
             Err(error) => tracing::warn!(%error, capacity, "could not prepare the next segment"),
@@ -167,9 +205,13 @@ fn prepare_until_stopped(
     }
 }
 
-/// Creates a file with its room reserved; nothing of it is written.
-fn reserve(fs: &dyn FileSystem, path: PathBuf, capacity: u64) -> io::Result<Fresh> {
-    let file = fs.create(&path)?;
+/// Reserves a new file's room; nothing of it is written.
+fn reserve(
+    fs: &dyn FileSystem,
+    path: PathBuf,
+    file: Arc<dyn File>,
+    capacity: u64,
+) -> io::Result<Fresh> {
     let allocated = match file.allocate(capacity) {
         Err(e) if e.kind() == io::ErrorKind::Unsupported => fill(&*file, capacity),
         other => other,
@@ -185,9 +227,14 @@ fn reserve(fs: &dyn FileSystem, path: PathBuf, capacity: u64) -> io::Result<Fres
     })
 }
 
-/// Creates a file whose every block was written once and is durable.
-pub(crate) fn prepare(fs: &dyn FileSystem, path: PathBuf, capacity: u64) -> io::Result<Fresh> {
-    let fresh = reserve(fs, path, capacity)?;
+/// Makes a new file one whose every block was written once and is durable.
+pub(crate) fn prepare(
+    fs: &dyn FileSystem,
+    path: PathBuf,
+    file: Arc<dyn File>,
+    capacity: u64,
+) -> io::Result<Fresh> {
+    let fresh = reserve(fs, path, file, capacity)?;
     let filled = fill(&*fresh.file, capacity).and_then(|()| fresh.file.sync_data());
     if let Err(error) = filled {
         let _ = fs.remove(&fresh.path);
@@ -226,7 +273,7 @@ mod tests {
         let layout = Layout::new(Path::new("/data"));
         files.create_dir_all(&layout.segment_dir()).expect("dir");
         let fs: Arc<dyn FileSystem> = Arc::new(files.clone());
-        let spares = Spares::new(fs, layout.clone(), true).expect("thread");
+        let spares = Spares::new(fs, layout.clone(), true, Vec::new()).expect("thread");
         spares.want(8192);
         wait_until_ready(&spares);
         // Asked for again before the first was taken: the next one is prepared the moment it is,

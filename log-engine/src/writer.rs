@@ -330,7 +330,10 @@ pub(crate) fn make_first_segment(
         // Left by an opening that was cut short; nothing else makes a file of this name.
         match fs.remove(&path) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => Err(e),
-            _ => prepare(fs, path, capacity),
+            _ => {
+                let file = fs.create(&path)?;
+                prepare(fs, path, file, capacity)
+            }
         }
     };
     make_segment(fs, layout, &identity, state, room, &take)

@@ -17,7 +17,7 @@ use crate::walk::{Ending, Reading, Unsealed, Visitor, Walk, walk};
 /// Opens the log in `dir`, making a new one where there never was one.
 ///
 /// It repairs what a crash leaves and nothing else: it zeroes a torn tail, writes the seal of a
-/// roll that was cut short, and removes files that had not become segments. Each is idempotent, so
+/// roll that was cut short, and has files that had not become segments removed. Each is idempotent, so
 /// being cut in here and starting again gives the same log.
 ///
 /// # Errors
@@ -78,6 +78,7 @@ pub fn recover(
         end,
         last_lsn,
         checkpoint,
+        others,
         ..
     } = found;
     let recovered = Recovered {
@@ -88,6 +89,10 @@ pub fn recover(
         segments,
         end,
         last_lsn,
+        leftovers: others
+            .into_iter()
+            .filter(|path| is_leftover(path))
+            .collect(),
         checkpoint: checkpoint.map(|c| c.summary()),
     };
     let engine = Engine::resume(recovered, options).map_err(io_error("start the log in", dir))?;
@@ -234,13 +239,16 @@ fn repair(fs: &dyn FileSystem, layout: &Layout, found: &Walk) -> Result<(), Reco
         fs.remove(path).map_err(io_error("remove", path))?;
     }
     for path in &found.others {
-        if path.extension().is_some_and(|e| e == "tmp") {
-            fs.remove(path).map_err(io_error("remove", path))?;
-        } else {
+        if !is_leftover(path) {
             tracing::warn!(path = %path.display(), "this file is no part of the log; it is left alone");
         }
     }
     Ok(())
+}
+
+/// A file that had not become a segment or a checkpoint; whatever it holds counts for nothing.
+fn is_leftover(path: &Path) -> bool {
+    path.extension().is_some_and(|e| e == "tmp")
 }
 
 /// Makes durable what was read, before anything builds on it or claims that it is.

@@ -15,7 +15,11 @@ use saguin_log_engine::storage::{File, read_full_at};
 use crate::error::{Damage, DamageKind, RecoverError, io};
 
 /// Bytes looked at together.
-const BLOCK: usize = 64 << 10;
+const BLOCK: usize = 256 << 10;
+
+/// What most of a segment's rest is: compared as a whole, because it is most of the time an open
+/// takes.
+static ZEROS: [u8; BLOCK] = [0; BLOCK];
 
 /// What a crash left behind the last whole frame. Nothing in it was ever acknowledged as durable.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,7 +62,11 @@ impl Rest<'_> {
                 break;
             }
             let block = &block[..read];
-            if let Some(last) = block.iter().rposition(|&b| b != 0) {
+            let last = match *block == ZEROS[..read] {
+                true => None,
+                false => block.iter().rposition(|&b| b != 0),
+            };
+            if let Some(last) = last {
                 last_byte = Some(at + last as u64);
                 for from in (0..read).step_by(FRAME_ALIGN) {
                     let here = at + from as u64;
