@@ -51,8 +51,8 @@ impl std::fmt::Display for CheckpointFailure {
 
 impl std::error::Error for CheckpointFailure {}
 
-/// How many times its own size the log grows before the next checkpoint: what is written for
-/// checkpoints stays a fraction of what is written for callers.
+/// How many times its own size the log grows before the next checkpoint, unless it is bounded: what
+/// is written for checkpoints stays a fraction of what is written for callers.
 const GROWTH: u64 = 4;
 
 impl Engine {
@@ -79,7 +79,8 @@ impl Shared {
             Some(last) => {
                 let since = sealed.iter().filter(|s| s.header.number >= last.segment);
                 let bytes: u64 = since.map(|s| s.header.capacity).sum();
-                newest.header.number > last.segment && bytes >= GROWTH * last.bytes
+                let enough = (GROWTH * last.bytes).min(self.checkpoint_bytes);
+                newest.header.number > last.segment && bytes >= enough
             }
         };
         if due {

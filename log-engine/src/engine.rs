@@ -50,6 +50,8 @@ pub struct Options {
     pub prepare_ahead: bool,
     /// Give disk space back on a thread of its own; where not, [`Engine::tidy`] does it.
     pub tidy_in_background: bool,
+    /// Bytes of log after which the next checkpoint is written at the latest, at the next roll.
+    pub checkpoint_bytes: u64,
     /// Entries of maps, work sets and the keyspace that a checkpoint copies at once, at least 1:
     /// readers and commits wait that long.
     pub checkpoint_entries: usize,
@@ -66,6 +68,7 @@ impl Default for Options {
             tail_cache_bytes: 16 << 20,
             prepare_ahead: true,
             tidy_in_background: true,
+            checkpoint_bytes: 256 << 20,
             checkpoint_entries: 2048,
             idle: Duration::from_secs(1),
             wake: None,
@@ -80,6 +83,7 @@ impl std::fmt::Debug for Options {
             .field("tail_cache_bytes", &self.tail_cache_bytes)
             .field("prepare_ahead", &self.prepare_ahead)
             .field("tidy_in_background", &self.tidy_in_background)
+            .field("checkpoint_bytes", &self.checkpoint_bytes)
             .field("checkpoint_entries", &self.checkpoint_entries)
             .field("idle", &self.idle)
             .finish_non_exhaustive()
@@ -104,6 +108,7 @@ pub(crate) struct Shared {
     pub(crate) fs: Arc<dyn FileSystem>,
     pub(crate) layout: Layout,
     pub(crate) segment_bytes: u64,
+    pub(crate) checkpoint_bytes: u64,
     pub(crate) checkpoint_entries: usize,
     /// Bytes committed for others that tidying has not matched by bytes moved.
     pub(crate) credit: AtomicU64,
@@ -322,6 +327,7 @@ impl Engine {
             fs: fs.clone(),
             layout: layout.clone(),
             segment_bytes,
+            checkpoint_bytes: options.checkpoint_bytes,
             checkpoint_entries: options.checkpoint_entries.max(1),
             credit: AtomicU64::new(0),
             tidying: Mutex::new(()),
