@@ -57,6 +57,8 @@ breakages! {
     StartEmpty "start-empty" "A directory whose segments are gone is taken for a new one.",
     SkipParentSync "skip-parent-sync" "A new log's own directory is not made durable.",
     BelievePageCache "believe-page-cache" "Recovery syncs what it read and does not write it again.",
+    IgnoreCeiling "ignore-ceiling" "An opening goes on at the next offset that survived, not at the ceiling.",
+    MixedUnsynced "mixed-unsynced" "A batch that asks for a sync is acknowledged without one where another in its frame does not ask.",
     SkipRecoverySync "skip-recovery-sync" "Recovery builds on what it read without making it durable.",
 }
 

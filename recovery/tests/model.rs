@@ -5,14 +5,19 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use common::*;
 use proptest::prelude::*;
-use saguin_log_engine::storage::MemFiles;
+use common::disk::CutDisk;
+use saguin_log_engine::storage::FileSystem;
 use saguin_log_engine::{
-    Batch, ChannelId, CommitError, Engine, Operation, Options, ReadError, ReadLimit, Tidied,
+    Batch, ChannelId, CommitError, Durability, Engine, Operation, Options, ReadError, ReadLimit,
+    Tidied,
 };
+use saguin_recovery::recover;
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -57,8 +62,11 @@ enum Step {
     /// Two appends and a job that is not there, in one batch: refused whole.
     Refused,
     Tidy,
+    Flush,
     Close,
     Die,
+    /// The power goes: what was not synced is gone.
+    Cut,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -76,12 +84,18 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..5u8).prop_map(|key| Step::Delete { key }),
         1 => Just(Step::Refused),
         2 => Just(Step::Tidy),
+        1 => Just(Step::Flush),
         1 => Just(Step::Close),
         1 => Just(Step::Die),
+        2 => Just(Step::Cut),
     ]
 }
 
-#[derive(Default)]
+fn durability() -> impl Strategy<Value = Durability> {
+    prop_oneof![2 => Just(Durability::Sync), 3 => Just(Durability::Interval)]
+}
+
+#[derive(Clone, Default)]
 struct Log {
     records: BTreeMap<u64, String>,
     next: u64,
@@ -89,6 +103,7 @@ struct Log {
 }
 
 /// What the engine should say.
+#[derive(Clone)]
 struct Model {
     logs: [Log; 2],
     jobs: BTreeMap<u64, (String, u32)>,
@@ -136,17 +151,49 @@ fn body(len: usize, n: usize) -> String {
     format!("{n}{}", "x".repeat(len))
 }
 
-fn offset_of(engine: &Engine, operation: Operation) -> Option<u64> {
-    engine.submit(operation).wait().unwrap().offsets[0]
+/// How a step's batch is kept. It also notes the step, so that what a cut left says which step it is.
+#[derive(Clone, Copy)]
+struct How {
+    n: usize,
+    durability: Durability,
+}
+
+const NOTES: u8 = 9;
+
+impl How {
+    fn batch(self, operations: Vec<Operation>) -> Batch {
+        let mut operations = operations;
+        operations.push(Operation::Put {
+            space: NOTES,
+            key: Bytes::from_static(b"step"),
+            value: Bytes::copy_from_slice(&(self.n as u64).to_le_bytes()),
+        });
+        Batch {
+            operations,
+            durability: self.durability,
+        }
+    }
+
+    fn offset_of(self, engine: &Engine, operation: Operation) -> Option<u64> {
+        let kept = engine.submit(self.batch(vec![operation])).wait();
+        kept.unwrap().offsets[0]
+    }
 }
 
 /// One step on both sides, and what the engine answered compared at once.
-fn apply(engine: &Engine, c: &Channels, model: &mut Model, step: &Step, n: usize) {
+fn apply(engine: &Engine, c: &Channels, model: &mut Model, step: &Step, how: How) {
+    let n = how.n;
     match *step {
         Step::Append { dead, len } => {
             let body = body(len, n);
             let (index, channel) = if dead { (1, c.dead) } else { (0, c.log) };
-            assert_eq!(append(engine, channel, &body), model.append(index, &body));
+            let op = Operation::Append {
+                channel,
+                record: record(&body),
+                max_bytes: None,
+            };
+            let offset = model.append(index, &body);
+            assert_eq!(how.offset_of(engine, op), Some(offset));
         }
         Step::Trim { part } => {
             let log = &mut model.logs[0];
@@ -155,7 +202,7 @@ fn apply(engine: &Engine, c: &Channels, model: &mut Model, step: &Step, n: usize
                 assert!(floor > log.floor);
                 let gone = log.records.range(..floor).count() as u64;
                 assert_eq!(plan.removed(), gone);
-                engine.submit(Operation::Trim(plan)).wait().unwrap();
+                how.offset_of(engine, Operation::Trim(plan));
                 log.records = log.records.split_off(&floor);
                 log.floor = floor;
             } else {
@@ -169,7 +216,7 @@ fn apply(engine: &Engine, c: &Channels, model: &mut Model, step: &Step, n: usize
                 record: record(&body),
                 max_bytes: None,
             };
-            assert_eq!(offset_of(engine, op), Some(model.next_job));
+            assert_eq!(how.offset_of(engine, op), Some(model.next_job));
             model.jobs.insert(model.next_job, (body, 0));
             model.next_job += 1;
         }
@@ -185,14 +232,14 @@ fn apply(engine: &Engine, c: &Channels, model: &mut Model, step: &Step, n: usize
                 first,
                 last,
             };
-            offset_of(engine, op);
+            how.offset_of(engine, op);
             model.jobs.get_mut(&offset).unwrap().1 = attempts;
         }
         Step::Resolve { pick } => {
             let Some(offset) = model.pick(pick) else {
                 return;
             };
-            offset_of(
+            how.offset_of(
                 engine,
                 Operation::Resolve {
                     channel: c.work,
@@ -213,7 +260,7 @@ fn apply(engine: &Engine, c: &Channels, model: &mut Model, step: &Step, n: usize
                 channel: c.dead,
                 record,
             };
-            assert_eq!(offset_of(engine, op), Some(model.append(1, &body)));
+            assert_eq!(how.offset_of(engine, op), Some(model.append(1, &body)));
         }
         Step::Set { key: k, len } => {
             let body = body(len, n);
@@ -222,7 +269,7 @@ fn apply(engine: &Engine, c: &Channels, model: &mut Model, step: &Step, n: usize
                 key: key(k),
                 record: record(&body),
             };
-            assert_eq!(offset_of(engine, op), Some(model.next_change));
+            assert_eq!(how.offset_of(engine, op), Some(model.next_change));
             model.map.insert(key(k), (model.next_change, Some(body)));
             model.next_change += 1;
         }
@@ -240,7 +287,7 @@ fn apply(engine: &Engine, c: &Channels, model: &mut Model, step: &Step, n: usize
                 }
                 _ => None,
             };
-            assert_eq!(offset_of(engine, op), expected);
+            assert_eq!(how.offset_of(engine, op), expected);
         }
         Step::Forget { key: k, stale } => {
             let Some(&(offset, _)) = model.map.get(&key(k)) else {
@@ -251,7 +298,7 @@ fn apply(engine: &Engine, c: &Channels, model: &mut Model, step: &Step, n: usize
             } else {
                 offset
             };
-            offset_of(
+            how.offset_of(
                 engine,
                 Operation::Forget {
                     channel: c.map,
@@ -265,7 +312,7 @@ fn apply(engine: &Engine, c: &Channels, model: &mut Model, step: &Step, n: usize
         }
         Step::Put { key: k, value } => {
             let value = Bytes::from(vec![value]);
-            offset_of(
+            how.offset_of(
                 engine,
                 Operation::Put {
                     space: 7,
@@ -276,7 +323,7 @@ fn apply(engine: &Engine, c: &Channels, model: &mut Model, step: &Step, n: usize
             model.keys.insert(key(k), value);
         }
         Step::Delete { key: k } => {
-            offset_of(
+            how.offset_of(
                 engine,
                 Operation::Delete {
                     space: 7,
@@ -295,14 +342,13 @@ fn apply(engine: &Engine, c: &Channels, model: &mut Model, step: &Step, n: usize
                 channel: c.work,
                 offset: u64::MAX,
             };
-            let batch = Batch {
-                operations: vec![put(c.log), put(c.dead), wrong],
-            };
+            let batch = how.batch(vec![put(c.log), put(c.dead), wrong]);
             let refused = engine.submit(batch).wait();
             assert!(matches!(refused, Err(CommitError::NoSuchItem { .. })));
         }
         Step::Tidy => while engine.tidy().unwrap() != Tidied::Nothing {},
-        Step::Close | Step::Die => {}
+        Step::Flush => engine.flush().unwrap(),
+        Step::Close | Step::Die | Step::Cut => {}
     }
 }
 
@@ -364,35 +410,144 @@ fn compare(engine: &Engine, c: &Channels, model: &Model) {
     assert_eq!(keys, model.keys);
 }
 
-fn run(steps: &[Step], tail_cache_bytes: u64) {
-    let options = Options {
-        tail_cache_bytes,
-        ..options()
-    };
-    let mut files = MemFiles::new();
-    let mut engine = open_with(&files, &options).unwrap().0;
-    let c = define(&engine);
-    let mut model = Model::new();
-    for (n, step) in steps.iter().enumerate() {
-        apply(&engine, &c, &mut model, step, n);
+fn start(disk: &CutDisk, options: &Options) -> Engine {
+    let fs: Arc<dyn FileSystem> = Arc::new(disk.clone());
+    recover(&fs, Path::new(DIR), options).unwrap().0
+}
+
+/// Both sides, and what is known of what lies only in the page cache.
+struct Run {
+    options: Options,
+    disk: CutDisk,
+    engine: Option<Engine>,
+    c: Channels,
+    model: Model,
+    /// What the model was before each step since the last one known to be synced.
+    unsynced: BTreeMap<usize, Model>,
+    /// The next offsets that anybody was ever shown.
+    shown: [u64; 4],
+    /// Offsets may have been handed out that were not synced.
+    may_skip: bool,
+}
+
+impl Run {
+    fn new(tail_cache_bytes: u64) -> Run {
+        let options = Options {
+            tail_cache_bytes,
+            ..options()
+        };
+        let disk = CutDisk::quiet();
+        let engine = start(&disk, &options);
+        Run {
+            c: define(&engine),
+            options,
+            disk,
+            engine: Some(engine),
+            model: Model::new(),
+            unsynced: BTreeMap::new(),
+            shown: [1; 4],
+            may_skip: false,
+        }
+    }
+
+    fn channels(&self) -> [ChannelId; 4] {
+        [self.c.log, self.c.dead, self.c.work, self.c.map]
+    }
+
+    fn engine(&self) -> &Engine {
+        self.engine.as_ref().unwrap()
+    }
+
+    fn step(&mut self, n: usize, step: &Step, durability: Durability) {
+        self.unsynced.insert(n, self.model.clone());
+        let how = How { n, durability };
+        let engine = self.engine.as_ref().unwrap();
+        apply(engine, &self.c, &mut self.model, step, how);
         match step {
             Step::Close => {
-                drop(engine);
-                engine = open_with(&files, &options).unwrap().0;
+                self.engine = None;
+                self.unsynced.clear();
+                self.may_skip = false;
+                self.engine = Some(start(&self.disk, &self.options));
             }
             // The process is gone with whatever it had in memory; the files are as they were.
             Step::Die => {
-                files = files.copy();
-                engine = open_with(&files, &options).unwrap().0;
+                self.disk = self.disk.next_process();
+                self.engine = Some(start(&self.disk, &self.options));
             }
-            _ => continue,
+            Step::Cut => {
+                self.disk = self.disk.cut();
+                self.engine = Some(start(&self.disk, &self.options));
+                self.after_cut();
+            }
+            _ => {
+                // Some steps find nothing to do and submit nothing.
+                let kept = self.last_kept() == Some(n);
+                match durability {
+                    _ if matches!(step, Step::Flush) => self.unsynced.clear(),
+                    Durability::Sync if kept => self.unsynced.clear(),
+                    Durability::Interval if kept => self.may_skip = true,
+                    _ => {}
+                }
+                for (at, channel) in self.channels().into_iter().enumerate() {
+                    let next = self.engine().numbers(channel).unwrap().next;
+                    self.shown[at] = self.shown[at].max(next);
+                }
+                return;
+            }
         }
-        compare(&engine, &c, &model);
+        self.opened();
+        compare(self.engine(), &self.c, &self.model);
     }
-    compare(&engine, &c, &model);
-    drop(engine);
-    let engine = open_with(&files, &options).unwrap().0;
-    compare(&engine, &c, &model);
+
+    /// The last step whose batch is there.
+    fn last_kept(&self) -> Option<usize> {
+        let note = self.engine().value(NOTES, b"step")?;
+        Some(u64::from_le_bytes(note.as_ref().try_into().unwrap()) as usize)
+    }
+
+    /// A cut takes the newest steps and nothing else, and none that was synced.
+    fn after_cut(&mut self) {
+        let kept = self.last_kept().map_or(0, |kept| kept + 1);
+        let first_lost = self
+            .unsynced
+            .range(kept..)
+            .next()
+            .map(|(_, before)| before.clone());
+        if let Some(before) = first_lost {
+            self.model = before;
+        }
+    }
+
+    /// An opening made what it found durable, and goes on at or above whatever anybody was shown.
+    fn opened(&mut self) {
+        let next = self.channels().map(|c| self.engine().numbers(c).unwrap().next);
+        let model = &mut self.model;
+        let [log, dead] = &mut model.logs;
+        let places = [
+            &mut log.next,
+            &mut dead.next,
+            &mut model.next_job,
+            &mut model.next_change,
+        ];
+        for ((place, next), shown) in places.into_iter().zip(next).zip(self.shown) {
+            assert!(next >= shown, "next is {next}, {shown} was shown");
+            assert!(next == *place || self.may_skip, "{next} {place}");
+            *place = next;
+        }
+        self.shown = next;
+        self.unsynced.clear();
+        self.may_skip = false;
+    }
+}
+
+fn run(steps: &[(Step, Durability)], tail_cache_bytes: u64) {
+    let mut run = Run::new(tail_cache_bytes);
+    for (n, (step, durability)) in steps.iter().enumerate() {
+        run.step(n, step, *durability);
+    }
+    compare(run.engine(), &run.c, &run.model);
+    run.step(steps.len(), &Step::Close, Durability::Sync);
 }
 
 proptest! {
@@ -400,7 +555,7 @@ proptest! {
 
     #[test]
     fn the_engine_is_the_model_whenever_it_stops(
-        steps in proptest::collection::vec(step(), 1..120),
+        steps in proptest::collection::vec((step(), durability()), 1..120),
         cache in prop_oneof![Just(0), Just(1000), Just(1 << 20)],
     ) {
         run(&steps, cache);
