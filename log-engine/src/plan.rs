@@ -9,9 +9,7 @@ use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
 
-use crate::batch::{
-    Batch, ChannelId, CommitError, NewRecord, Operation, Tidy, TidyStep, TrimPlan,
-};
+use crate::batch::{Batch, ChannelId, CommitError, NewRecord, Operation, Tidy, TidyStep, TrimPlan};
 use crate::breakage::{self, Breakage};
 use crate::format::{FrameBuilder, Kind, MAX_NAME_BYTES, Op, RecordRef};
 use crate::state::{Channel, Content, KeyEntry, Numbers, State, ceiling};

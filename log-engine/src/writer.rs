@@ -150,7 +150,8 @@ impl Writer {
         written.map_err(|e| self.failed("write", &e))?;
         self.at += bytes.len() as u64;
         self.next_lsn += 1;
-        self.meters.add(&self.meters.written_bytes, bytes.len() as u64);
+        self.meters
+            .add(&self.meters.written_bytes, bytes.len() as u64);
         Ok(())
     }
 

@@ -9,9 +9,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use common::disk::CutDisk;
 use common::*;
 use proptest::prelude::*;
-use common::disk::CutDisk;
 use saguin_log_engine::storage::FileSystem;
 use saguin_log_engine::{
     Batch, ChannelId, CommitError, Durability, Engine, Operation, Options, ReadError, ReadLimit,
@@ -521,7 +521,9 @@ impl Run {
 
     /// An opening made what it found durable, and goes on at or above whatever anybody was shown.
     fn opened(&mut self) {
-        let next = self.channels().map(|c| self.engine().numbers(c).unwrap().next);
+        let next = self
+            .channels()
+            .map(|c| self.engine().numbers(c).unwrap().next);
         let model = &mut self.model;
         let [log, dead] = &mut model.logs;
         let places = [

@@ -113,7 +113,13 @@ mod tests {
             .expect("raised");
         append(&mut state, 1).expect("append");
         let skips: Vec<_> = state.skips().collect();
-        assert_eq!(skips, [Op::Skip { channel, next: 8193 }]);
+        assert_eq!(
+            skips,
+            [Op::Skip {
+                channel,
+                next: 8193
+            }]
+        );
         state.apply(&skips[0], AT).expect("skip");
         let numbers = state.channel(0).expect("channel").numbers;
         assert_eq!((numbers.next, numbers.ceiling), (8193, 0));

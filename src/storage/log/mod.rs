@@ -304,8 +304,7 @@ impl Store for LogStore {
             let outcome = outcome.map(|receipt| spread(receipt, &kept));
             ready.lock().push_back((done, outcome));
         };
-        self.engine
-            .submit_with(batch, Box::new(callback));
+        self.engine.submit_with(batch, Box::new(callback));
     }
 
     fn run_completions(&self) -> usize {
