@@ -189,6 +189,7 @@ fn batch(channel: ChannelId, records: usize, body: &Bytes) -> Batch {
     };
     Batch {
         operations: vec![operation; records],
+        ..Batch::default()
     }
 }
 

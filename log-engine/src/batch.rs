@@ -21,6 +21,25 @@ pub struct NewRecord {
     pub body: Bytes,
 }
 
+/// Most operations of a batch that is not synced: each may need a ceiling stated beside it, and a
+/// frame counts its operations in 16 bits.
+const MAX_INTERVAL_OPERATIONS: usize = 16_384;
+
+/// When a batch is acknowledged and shown, and so what a power cut may take of it. A process that
+/// dies takes nothing under either.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// Once its frame is synced: a power cut takes nothing.
+    #[default]
+    Sync,
+    /// Once its frame is written to the operating system: a power cut may take what was acknowledged
+    /// in about the last [`flush_interval`](crate::Options::flush_interval) and one sync, always the
+    /// newest and never a hole below something that stays. A batch that makes a channel known or
+    /// trims one is kept as [`Sync`](Durability::Sync) all the same: an id is never given twice, and a
+    /// floor that somebody was told of never falls. So is one of more than 16,384 operations.
+    Interval,
+}
+
 /// One change. All changes of a [`Batch`] happen together or not at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
@@ -169,6 +188,8 @@ pub(crate) enum TidyStep {
     },
     /// Segments before this one belong to the log no longer.
     Oldest { segment: u64 },
+    /// Changes nothing; being synced, it has everything before it synced.
+    Flush,
 }
 
 /// A trim whose cost was counted.
@@ -195,12 +216,15 @@ impl TrimPlan {
 pub struct Batch {
     /// In the order they apply.
     pub operations: Vec<Operation>,
+    /// When it is acknowledged.
+    pub durability: Durability,
 }
 
 impl From<Operation> for Batch {
     fn from(operation: Operation) -> Batch {
         Batch {
             operations: vec![operation],
+            durability: Durability::Sync,
         }
     }
 }
@@ -211,6 +235,23 @@ impl Batch {
         matches!(self.operations.first(), Some(Operation::Tidy(_)))
     }
 
+    /// Whether it asks for a sync. One without operations asks for nothing.
+    pub(crate) fn is_sync(&self) -> bool {
+        let asks = match self.durability {
+            Durability::Sync => true,
+            Durability::Interval => self.operations.len() > MAX_INTERVAL_OPERATIONS,
+        };
+        asks && !self.operations.is_empty()
+    }
+
+    /// Whether somebody inside the engine, or a start, waits for it: it waits for no company.
+    pub(crate) fn is_urgent(&self) -> bool {
+        matches!(
+            self.operations.first(),
+            None | Some(Operation::Tidy(_) | Operation::Define { .. })
+        )
+    }
+
     /// An upper bound of the bytes the batch takes in a frame.
     #[must_use]
     pub fn encoded_bound(&self) -> u64 {
@@ -218,8 +259,8 @@ impl Batch {
     }
 }
 
-/// More than the kind byte and the numbers of any operation can take.
-const FIXED_BOUND: usize = 80;
+/// More than the kind byte and the numbers of any operation can take, and of the ceiling it may need.
+const FIXED_BOUND: usize = 100;
 
 impl Operation {
     fn encoded_bound(&self) -> u64 {
@@ -237,7 +278,7 @@ impl Operation {
                 TidyStep::Record { record, .. } | TidyStep::Job { record, .. } => record.body.len(),
                 TidyStep::Entry { key, record, .. } => key.len() + record.body.len(),
                 TidyStep::Key { key, len, .. } => key.len() + len,
-                TidyStep::Oldest { .. } => 0,
+                TidyStep::Oldest { .. } | TidyStep::Flush => 0,
             },
             Operation::Trim(_) | Operation::Attempt { .. } | Operation::Resolve { .. } => 0,
         };
@@ -245,7 +286,7 @@ impl Operation {
     }
 }
 
-/// What a durable batch was given.
+/// What a batch that was kept was given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Receipt {
     /// The frame that holds it.

@@ -58,8 +58,11 @@ breakages! {
     SkipParentSync "skip-parent-sync" "A new log's own directory is not made durable.",
     BelievePageCache "believe-page-cache" "Recovery syncs what it read and does not write it again.",
     SkipCheckpointSync "skip-checkpoint-sync" "A checkpoint gets its name before its content is synced.",
+    UnflushedCheckpoint "unflushed-checkpoint" "A checkpoint says that it reaches a frame that is not synced.",
     BelieveCopy "believe-copy" "What a checkpoint copied of what came after its prologue is believed.",
     SkipFooterRuns "skip-footer-runs" "A footer leaves out the last run of a channel.",
+    IgnoreCeiling "ignore-ceiling" "An opening goes on at the next offset that survived, not at the ceiling.",
+    MixedUnsynced "mixed-unsynced" "A batch that asks for a sync is acknowledged without one where another in its frame does not ask.",
     SkipRecoverySync "skip-recovery-sync" "Recovery builds on what it read without making it durable.",
 }
 

@@ -10,6 +10,7 @@
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
 
+use crate::batch::TidyStep;
 use crate::breakage::{self, Breakage};
 use crate::engine::{Engine, Shared};
 use crate::format::{CheckpointHeader, CheckpointTrailer, Chunk, Footer, MAX_FOOTER_BYTES};
@@ -18,6 +19,7 @@ use crate::segment::{Layout, Segment, at_path, writer_name};
 use crate::state::{Content, Cursor};
 use crate::storage::File;
 use crate::sync::{Arc, lock, read};
+use crate::tidy::as_batch;
 use crate::writer::unix_ms;
 
 /// A checkpoint that was written, or that the log was opened from.
@@ -63,7 +65,7 @@ impl Engine {
     /// # Errors
     /// [`CheckpointFailure`]; the next call tries again.
     pub fn checkpoint(&self) -> Result<Checkpointed, CheckpointFailure> {
-        self.shared.checkpoint()
+        self.shared.checkpoint(false)
     }
 }
 
@@ -84,12 +86,13 @@ impl Shared {
             }
         };
         if due {
-            self.checkpoint()?;
+            self.checkpoint(false)?;
         }
         Ok(())
     }
 
-    pub(crate) fn checkpoint(&self) -> Result<Checkpointed, CheckpointFailure> {
+    /// `closed` says that the commit thread is gone, and synced everything before it went.
+    pub(crate) fn checkpoint(&self, closed: bool) -> Result<Checkpointed, CheckpointFailure> {
         if let Some(failure) = self.latch.get() {
             return Err(CheckpointFailure::Failed(failure));
         }
@@ -103,7 +106,7 @@ impl Shared {
         for segment in sealed.iter().filter(|s| !s.footed.load(Relaxed)) {
             self.write_footer(segment, &segments)?;
         }
-        let written = self.write_checkpoint(newest)?;
+        let written = self.write_checkpoint(newest, closed)?;
         let before = last.replace(written);
         let kept = [Some(written.reaches), before.map(|c| c.reaches)];
         self.remove_checkpoints_but(&kept);
@@ -156,7 +159,11 @@ impl Shared {
         Ok(())
     }
 
-    fn write_checkpoint(&self, newest: &Segment) -> Result<Checkpointed, CheckpointFailure> {
+    fn write_checkpoint(
+        &self,
+        newest: &Segment,
+        closed: bool,
+    ) -> Result<Checkpointed, CheckpointFailure> {
         let dir = self.layout.checkpoint_dir();
         self.fs
             .create_dir_all(&dir)
@@ -174,7 +181,7 @@ impl Shared {
             written_at: unix_ms(),
             writer: writer_name(),
         };
-        let written = self.copy_state(&*file, &header);
+        let written = self.copy_state(&*file, &header, closed);
         let written = written.map_err(|why| {
             let _ = self.fs.remove(&scratch);
             CheckpointFailure::Io(why)
@@ -195,6 +202,7 @@ impl Shared {
         &self,
         file: &dyn File,
         header: &CheckpointHeader,
+        closed: bool,
     ) -> Result<Checkpointed, String> {
         let scratch = self.layout.checkpoint_scratch_path();
         let io = |e| at_path("write", &scratch, &e);
@@ -212,8 +220,13 @@ impl Shared {
             out.write(&bytes).map_err(io)?;
             chunks += 1;
         }
-        // Read after the last copy: whatever is in the copy is durable, and was at or before this.
+        // Read after the last copy: whatever is in the copy was at or before this. It is made durable
+        // before a checkpoint says that it is.
         let reaches = read(&self.published).last_lsn;
+        if !closed && !breakage::is(Breakage::UnflushedCheckpoint) {
+            let flush = as_batch(vec![TidyStep::Flush]);
+            self.submit(flush).wait().map_err(|e| e.to_string())?;
+        }
         let trailer = CheckpointTrailer {
             crc: 0,
             chunks,

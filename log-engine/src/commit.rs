@@ -1,7 +1,12 @@
 //! When is a batch acknowledged? Here: take what waits, one frame, one write, one sync, make it
 //! visible, complete the tickets in order.
 //!
-//! Nobody waits for company: a frame holds what arrived while the previous one was being synced.
+//! A frame in which nobody asks for a sync is made visible and completed once it is written, and is
+//! synced at the latest after the flush interval, with whatever else is written by then. A frame in
+//! which anybody asks is synced whole, and with it everything before it.
+//!
+//! Nobody waits for company unless the options say so: a frame holds what arrived while the previous
+//! one was being synced.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::Relaxed;
@@ -10,7 +15,7 @@ use std::time::Duration;
 use crate::batch::{CommitError, Receipt};
 use crate::breakage::{self, Breakage};
 use crate::engine::Shared;
-use crate::handoff::{Next, Outcome, Pending, TakeLimit};
+use crate::handoff::{Closed, Next, Outcome, Pending, TakeLimit, Unsynced};
 use crate::latch::Failure;
 use crate::plan::Planner;
 use crate::state::Location;
@@ -21,6 +26,11 @@ use crate::writer::{WriteError, Writer};
 const FRAME_BATCHES: usize = 256;
 /// Encoded bytes after which a frame takes no further batch.
 const FRAME_BYTES: u64 = 1 << 20;
+/// What one frame takes.
+pub(crate) const TAKE: TakeLimit = TakeLimit {
+    batches: FRAME_BATCHES,
+    bytes: FRAME_BYTES,
+};
 
 /// The commit thread's work. It alone changes the published state and the end of the log.
 pub(crate) struct Committer {
@@ -29,6 +39,8 @@ pub(crate) struct Committer {
     pub(crate) planner: Planner,
     /// See [`Options::idle`](crate::Options::idle).
     pub(crate) idle: Duration,
+    /// See [`Options::flush_interval`](crate::Options::flush_interval).
+    pub(crate) flush_interval: Duration,
     /// Taken from the queue and not yet completed.
     pub(crate) taken: Vec<Pending>,
 }
@@ -54,20 +66,40 @@ impl Committer {
     }
 
     fn work(&mut self) {
-        let limit = TakeLimit {
-            batches: FRAME_BATCHES,
-            bytes: FRAME_BYTES,
-        };
         loop {
-            match self.shared.handoff.take(&mut self.taken, limit, self.idle) {
-                Next::Work => self.commit(),
+            let since = self.writer.unsynced_since;
+            let most = self.flush_interval;
+            // A failed engine syncs nothing any more.
+            let since = since.filter(|_| self.shared.latch.get().is_none());
+            let unsynced = since.map(|since| Unsynced { since, most });
+            let handoff = &self.shared.handoff;
+            match handoff.take(&mut self.taken, self.idle, unsynced.as_ref()) {
+                Next::Work(closed) => self.commit(closed),
                 Next::Idle => self.quietly(Writer::witness),
+                Next::Flush => self.quietly(Writer::flush),
                 Next::End => break,
             }
         }
+        self.lower_ceilings();
         self.quietly(Writer::stop);
         if self.shared.latch.get().is_none() {
             write(&self.shared.published).last_lsn = self.writer.next_lsn - 1;
+        }
+    }
+
+    /// Nothing handed out can be lost any more once all is synced: the next opening need not skip.
+    /// Where there is no room to say so, it does.
+    fn lower_ceilings(&mut self) {
+        if self.shared.latch.get().is_some() {
+            return;
+        }
+        self.planner.begin();
+        for op in read(&self.shared.published).state.lowered_ceilings() {
+            self.planner.frame.push(&op);
+        }
+        if self.planner.frame.operations() > 0 {
+            // A failure latches, and then nothing more is written.
+            let _ = self.store(true);
         }
     }
 
@@ -81,22 +113,19 @@ impl Committer {
         }
     }
 
-    fn commit(&mut self) {
+    fn commit(&mut self, closed: Closed) {
         if let Some(failure) = self.shared.latch.get() {
             self.refuse_taken(&failure);
         } else {
             let planned = self.plan();
             if breakage::is(Breakage::AckBeforeSync) {
                 self.complete(planned, &Ok(self.writer.next_lsn));
-                let _ = self.store();
+                let _ = self.store(true);
                 return self.shared.outcomes_ready();
             }
-            let stored = self.store();
-            if stored.is_ok() {
-                let others = self.taken.iter().filter(|p| !p.batch.is_tidying());
-                let bytes = others.map(|p| p.bytes).sum();
-                self.shared.credit.fetch_add(bytes, Relaxed);
-            }
+            let sync = self.must_sync();
+            let stored = self.store(sync);
+            self.count(&planned, &stored, closed);
             self.complete(planned, &stored);
         }
         // One wake of the callers' runtime per frame, never one per caller.
@@ -114,11 +143,53 @@ impl Committer {
             .collect()
     }
 
-    /// Makes the frame durable, then visible. `Ok` holds its LSN.
-    fn store(&mut self) -> Result<u64, CommitError> {
+    /// Whether a batch that is kept asks for a sync.
+    fn must_sync(&self) -> bool {
+        let interval = |p: &Pending| !p.batch.operations.is_empty() && !p.batch.is_sync();
+        let mixed = breakage::is(Breakage::MixedUnsynced) && self.taken.iter().any(interval);
+        self.planner.must_sync() && !mixed
+    }
+
+    fn count(
+        &self,
+        planned: &[Result<Vec<Option<u64>>, CommitError>],
+        stored: &Result<u64, CommitError>,
+        closed: Closed,
+    ) {
+        let meters = &self.shared.meters;
+        let others = self.taken.iter().zip(planned);
+        let others = others.filter(|(p, kept)| kept.is_ok() && !p.batch.is_tidying());
+        let (mut batches, mut operations, mut bytes) = (0, 0, 0);
+        for (pending, _) in others {
+            batches += u64::from(!pending.batch.operations.is_empty());
+            operations += pending.batch.operations.len() as u64;
+            bytes += pending.bytes;
+        }
+        match stored {
+            Ok(_) => {
+                self.shared.credit.fetch_add(bytes, Relaxed);
+                meters.add(&meters.batches, batches);
+                meters.add(&meters.operations, operations);
+                if self.planner.frame.operations() > 0 {
+                    meters.closed(closed);
+                }
+            }
+            Err(CommitError::NoSpace) => meters.add(&meters.refused_no_space, batches),
+            Err(_) => {}
+        }
+    }
+
+    /// Writes the frame, with `sync` makes it durable, then visible. `Ok` holds its LSN.
+    fn store(&mut self, sync: bool) -> Result<u64, CommitError> {
         if self.planner.frame.operations() == 0 {
-            // Nothing to keep: whatever these batches build on is durable already.
-            return Ok(self.writer.durable_lsn);
+            // Nothing to keep. What these batches build on may not be durable yet.
+            let flushed = if sync { self.writer.flush() } else { Ok(()) };
+            return match flushed {
+                Err(WriteError::Failed(reason)) => {
+                    Err(CommitError::Failed(self.shared.latch.set(&reason)))
+                }
+                _ => Ok(self.writer.last_lsn),
+            };
         }
         if breakage::is(Breakage::ShowBeforeSync) {
             let at = Location {
@@ -136,7 +207,7 @@ impl Committer {
                 bell.ring();
             };
             self.writer
-                .commit(&mut self.planner.frame, &published.state, &mut rolled)
+                .commit(&mut self.planner.frame, &published.state, sync, &mut rolled)
         };
         match written {
             Ok((_, lsn)) if breakage::is(Breakage::ShowBeforeSync) => Ok(lsn),
@@ -151,7 +222,7 @@ impl Committer {
         }
     }
 
-    /// Applies the frame as it lies on the disk, so that what runs and what would be recovered are
+    /// Applies the frame as it lies in the log, so that what runs and what would be recovered are
     /// the same by construction. Readers see all of it or none.
     fn publish(&mut self, at: Location, lsn: u64) -> Result<(), CommitError> {
         let mut published = write(&self.shared.published);
@@ -161,7 +232,7 @@ impl Committer {
                 Err(e) => Err(e.to_string()),
             };
             if let Err(why) = applied {
-                let reason = format!("a durable frame cannot be applied, a defect: {why}");
+                let reason = format!("a written frame cannot be applied, a defect: {why}");
                 return Err(CommitError::Failed(self.shared.latch.set(&reason)));
             }
         }

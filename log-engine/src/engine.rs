@@ -3,13 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::batch::{Batch, ChannelId, CommitError, Operation};
+use crate::batch::{Batch, ChannelId, CommitError, Operation, TidyStep};
+use crate::breakage::{self, Breakage};
 use crate::checkpoint::Checkpointed;
-use crate::commit::Committer;
-use crate::format::{Kind, MAX_BODY_BYTES, MAX_NAME_BYTES};
-use crate::handoff::{Callback, Completion, Handoff, Pending, Ticket};
+use crate::commit::{Committer, TAKE};
+use crate::counters::Meters;
+use crate::format::{FrameBuilder, Kind, MAX_BODY_BYTES, MAX_NAME_BYTES};
+use crate::handoff::{Callback, Company, Completion, Handoff, Pending, Ticket};
 use crate::latch::{Failure, Latch};
 use crate::plan::Planner;
 use crate::segment::{Layout, Segment, Segments};
@@ -18,8 +20,8 @@ use crate::state::State;
 use crate::storage::{FileSystem, Lock};
 use crate::sync::{Arc, Condvar, Mutex, PoisonError, RwLock, lock};
 use crate::tail::TailCache;
-use crate::tidy::Tidied;
-use crate::writer::Writer;
+use crate::tidy::{Tidied, as_batch};
+use crate::writer::{WriteError, Writer};
 
 /// Largest key of the keyspace or a map, in bytes.
 pub const MAX_KEY_BYTES: usize = 65_535;
@@ -55,6 +57,13 @@ pub struct Options {
     /// Entries of maps, work sets and the keyspace that a checkpoint copies at once, at least 1:
     /// readers and commits wait that long.
     pub checkpoint_entries: usize,
+    /// The longest a frame of [`Durability::Interval`](crate::Durability::Interval) batches stays
+    /// unsynced, beside one sync. The broker's configuration asks for 10 ms to 1 s.
+    pub flush_interval: Duration,
+    /// How long a commit waits for company after its first batch arrived; `None`: not at all.
+    pub publish_commit_interval: Option<Duration>,
+    /// How many operations end that wait; `None`: no number does.
+    pub publish_commit_max_records: Option<usize>,
     /// How long the log is idle before its last frame gets a witness; see [`Engine::settle`].
     pub idle: Duration,
     /// See [`Wake`].
@@ -70,6 +79,9 @@ impl Default for Options {
             tidy_in_background: true,
             checkpoint_bytes: 256 << 20,
             checkpoint_entries: 2048,
+            flush_interval: Duration::from_millis(150),
+            publish_commit_interval: None,
+            publish_commit_max_records: None,
             idle: Duration::from_secs(1),
             wake: None,
         }
@@ -85,6 +97,12 @@ impl std::fmt::Debug for Options {
             .field("tidy_in_background", &self.tidy_in_background)
             .field("checkpoint_bytes", &self.checkpoint_bytes)
             .field("checkpoint_entries", &self.checkpoint_entries)
+            .field("flush_interval", &self.flush_interval)
+            .field("publish_commit_interval", &self.publish_commit_interval)
+            .field(
+                "publish_commit_max_records",
+                &self.publish_commit_max_records,
+            )
             .field("idle", &self.idle)
             .finish_non_exhaustive()
     }
@@ -95,7 +113,7 @@ impl std::fmt::Debug for Options {
 pub(crate) struct Published {
     pub(crate) state: State,
     pub(crate) tail: TailCache,
-    /// The last frame in it; it is durable.
+    /// The last frame in it.
     pub(crate) last_lsn: u64,
 }
 
@@ -112,6 +130,7 @@ pub(crate) struct Shared {
     pub(crate) checkpoint_entries: usize,
     /// Bytes committed for others that tidying has not matched by bytes moved.
     pub(crate) credit: AtomicU64,
+    pub(crate) meters: Arc<Meters>,
     /// Held for one step of tidying.
     pub(crate) tidying: Mutex<()>,
     /// The newest checkpoint; held while the next one is written.
@@ -197,6 +216,7 @@ impl Shared {
             batch,
             bytes,
             completion,
+            arrived: self.handoff.waits().then(Instant::now),
         };
         let pushed = match bounded(&pending.batch, bytes) {
             Ok(()) => self.handoff.push(pending),
@@ -299,7 +319,7 @@ impl Engine {
             layout,
             lock,
             mut state,
-            segments,
+            mut segments,
             end,
             last_lsn,
             leftovers,
@@ -314,30 +334,11 @@ impl Engine {
             .clamp(MIN_SEGMENT_BYTES, MAX_SEGMENT_BYTES);
         let spares = Spares::new(fs.clone(), layout.clone(), options.prepare_ahead, leftovers)?;
         spares.want(segment_bytes);
-        let shared = Arc::new(Shared {
-            published: RwLock::new(Published {
-                state,
-                tail: TailCache::new(options.tail_cache_bytes),
-                last_lsn,
-            }),
-            segments: Segments::new(segments),
-            handoff: Handoff::default(),
-            latch: Latch::default(),
-            next_segment: spares.readiness(),
+        let meters = Arc::<Meters>::default();
+        let readiness = spares.readiness();
+        let mut writer = Writer {
             fs: fs.clone(),
             layout: layout.clone(),
-            segment_bytes,
-            checkpoint_bytes: options.checkpoint_bytes,
-            checkpoint_entries: options.checkpoint_entries.max(1),
-            credit: AtomicU64::new(0),
-            tidying: Mutex::new(()),
-            checkpointing: Mutex::new(checkpoint),
-            bell: Bell::default(),
-            wake: options.wake.clone(),
-        });
-        let writer = Writer {
-            fs,
-            layout,
             spares,
             segment,
             at: end,
@@ -346,13 +347,46 @@ impl Engine {
             durable_lsn: last_lsn,
             segment_bytes,
             witnessed: true,
+            last_lsn,
+            unsynced_since: None,
+            meters: meters.clone(),
         };
+        if !breakage::is(Breakage::IgnoreCeiling) {
+            skip_to_ceilings(&mut writer, &mut state, &mut segments)?;
+        }
+        let company = options.publish_commit_interval.map(|interval| Company {
+            interval,
+            records: options.publish_commit_max_records.unwrap_or(usize::MAX),
+        });
+        let shared = Arc::new(Shared {
+            published: RwLock::new(Published {
+                state,
+                tail: TailCache::new(options.tail_cache_bytes),
+                last_lsn: writer.last_lsn,
+            }),
+            segments: Segments::new(segments),
+            handoff: Handoff::new(TAKE, company),
+            latch: Latch::default(),
+            next_segment: readiness,
+            fs,
+            layout,
+            segment_bytes,
+            checkpoint_bytes: options.checkpoint_bytes,
+            checkpoint_entries: options.checkpoint_entries.max(1),
+            credit: AtomicU64::new(0),
+            meters,
+            tidying: Mutex::new(()),
+            checkpointing: Mutex::new(checkpoint),
+            bell: Bell::default(),
+            wake: options.wake.clone(),
+        });
         let planner = Planner::default();
         let committer = Committer {
             shared: shared.clone(),
             writer,
             planner,
             idle: options.idle,
+            flush_interval: options.flush_interval,
             taken: Vec::new(),
         };
         let engine = Engine {
@@ -388,6 +422,17 @@ impl Engine {
     /// the last acknowledged frame is told from a torn tail.
     pub fn settle(&self) {
         self.shared.handoff.settle();
+    }
+
+    /// Has everything submitted before synced now, as [`Options::flush_interval`] would later, and
+    /// waits for it.
+    ///
+    /// # Errors
+    /// [`CommitError::Failed`] where the engine failed, now or before;
+    /// [`CommitError::Overloaded`] where too much waits.
+    pub fn flush(&self) -> Result<(), CommitError> {
+        let flush = as_batch(vec![TidyStep::Flush]);
+        self.submit(flush).wait().map(|_| ())
     }
 
     /// The id of the channel with a name, making it known if it is new; durable on return.
@@ -443,11 +488,45 @@ impl Drop for Engine {
         }
         // The last frame is known now: a log that ends before it was cut.
         if self.shared.latch.get().is_none()
-            && let Err(error) = self.shared.checkpoint()
+            && let Err(error) = self.shared.checkpoint(true)
         {
             tracing::warn!(%error, "the log closes without a checkpoint; opening it takes longer");
         }
     }
+}
+
+/// Goes on at the ceiling in every channel whose next offset is below it: what was handed out between
+/// the two may be lost. Durable before anybody can ask for an offset; a cut in here leaves the
+/// ceilings, and the next opening does it again.
+fn skip_to_ceilings(
+    writer: &mut Writer,
+    state: &mut State,
+    segments: &mut Vec<Arc<Segment>>,
+) -> std::io::Result<()> {
+    let mut frame = FrameBuilder::default();
+    frame.clear();
+    for skip in state.skips() {
+        frame.push(&skip);
+    }
+    if frame.operations() == 0 {
+        return Ok(());
+    }
+    let mut rolled = |segment: &Arc<Segment>| segments.push(segment.clone());
+    let (at, _) = match writer.commit(&mut frame, state, true, &mut rolled) {
+        Ok(written) => written,
+        Err(WriteError::NoSpace) => {
+            return Err(std::io::Error::new(
+                std::io::ErrorKind::StorageFull,
+                "no room to note which offsets may be lost; free some disk space",
+            ));
+        }
+        Err(WriteError::Failed(why)) => return Err(std::io::Error::other(why)),
+    };
+    for op in frame.ops() {
+        let op = op.map_err(std::io::Error::other)?;
+        state.apply(&op, at).map_err(std::io::Error::other)?;
+    }
+    Ok(())
 }
 
 /// Most bytes of a batch of the engine's own: it may have to state again, together, what several

@@ -9,11 +9,11 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::batch::{Batch, CommitError, Receipt};
 use crate::latch::Failure;
-use crate::sync::{Arc, Condvar, Mutex, lock};
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard, lock};
 
 /// The outcome of one batch.
 pub type Outcome = Result<Receipt, CommitError>;
@@ -45,14 +45,52 @@ pub(crate) struct Pending {
     pub(crate) batch: Batch,
     pub(crate) bytes: u64,
     pub(crate) completion: Completion,
+    /// When it was queued, where commits wait for company.
+    pub(crate) arrived: Option<Instant>,
+}
+
+/// How long a commit waits for company after its first batch arrived, and how many operations end
+/// the wait.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Company {
+    pub(crate) interval: Duration,
+    pub(crate) records: usize,
+}
+
+/// Frames that are written and not synced.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unsynced {
+    /// When the first of them was written.
+    pub(crate) since: Instant,
+    /// How long it may stay so.
+    pub(crate) most: Duration,
+}
+
+impl Unsynced {
+    fn left(&self) -> Duration {
+        self.most.saturating_sub(self.since.elapsed())
+    }
+}
+
+/// What ended a commit's wait for company.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Closed {
+    Records,
+    Interval,
+    /// It did not wait.
+    Commit,
+    /// Commits never wait.
+    Unbatched,
 }
 
 /// What the commit thread is to do next.
 pub(crate) enum Next {
     /// Commit these.
-    Work,
+    Work(Closed),
     /// Nothing arrived within the idle time.
     Idle,
+    /// What is written has waited long enough for its sync.
+    Flush,
     /// Nothing will arrive any more.
     End,
 }
@@ -61,6 +99,12 @@ pub(crate) enum Next {
 struct Queue {
     waiting: VecDeque<Pending>,
     bytes: u64,
+    /// Operations in what waits.
+    records: usize,
+    /// Batches among it that wait for no company.
+    urgent: usize,
+    /// The first of it was kept waiting for company.
+    waited: bool,
     closing: bool,
     /// The next take answers idle, whatever waits.
     settle: bool,
@@ -68,8 +112,9 @@ struct Queue {
     ended: Option<Failure>,
 }
 
-#[derive(Default)]
 pub(crate) struct Handoff {
+    limit: TakeLimit,
+    company: Option<Company>,
     queue: Mutex<Queue>,
     arrived: Condvar,
 }
@@ -81,7 +126,67 @@ pub(crate) struct TakeLimit {
     pub(crate) bytes: u64,
 }
 
+impl Queue {
+    fn full(&self, limit: TakeLimit) -> bool {
+        self.waiting.len() >= limit.batches || self.bytes >= limit.bytes
+    }
+
+    /// What closes the commit whose first batch came at `arrived`, or how much longer it waits.
+    fn company(
+        &self,
+        company: Company,
+        arrived: Option<Instant>,
+        limit: TakeLimit,
+    ) -> Result<Closed, Duration> {
+        if self.records >= company.records {
+            return Ok(Closed::Records);
+        }
+        if self.full(limit) || self.urgent > 0 || self.closing {
+            return Ok(Closed::Commit);
+        }
+        let waits = arrived.map_or(Duration::ZERO, |arrived| arrived.elapsed());
+        match company.interval.saturating_sub(waits) {
+            Duration::ZERO if self.waited => Ok(Closed::Interval),
+            Duration::ZERO => Ok(Closed::Commit),
+            more => Err(more),
+        }
+    }
+
+    /// Hands over what one frame takes.
+    fn give(&mut self, into: &mut Vec<Pending>, limit: TakeLimit) {
+        let mut bytes = 0;
+        while let Some(next) = self.waiting.front() {
+            bytes += next.bytes;
+            // One batch always fits, however large: it was bounded when it was submitted.
+            if !into.is_empty() && (into.len() >= limit.batches || bytes > limit.bytes) {
+                break;
+            }
+            let Some(next) = self.waiting.pop_front() else {
+                break;
+            };
+            self.bytes -= next.bytes;
+            self.records -= next.batch.operations.len();
+            self.urgent -= usize::from(next.batch.is_urgent());
+            into.push(next);
+        }
+    }
+}
+
 impl Handoff {
+    pub(crate) fn new(limit: TakeLimit, company: Option<Company>) -> Handoff {
+        Handoff {
+            limit,
+            company,
+            queue: Mutex::new(Queue::default()),
+            arrived: Condvar::new(),
+        }
+    }
+
+    /// Whether commits wait for company.
+    pub(crate) fn waits(&self) -> bool {
+        self.company.is_some()
+    }
+
     /// Queues a batch, or hands it back with the reason.
     pub(crate) fn push(&self, pending: Pending) -> Result<(), (Pending, CommitError)> {
         let mut queue = lock(&self.queue);
@@ -101,52 +206,81 @@ impl Handoff {
         }
         queue.bytes = bytes;
         let first = queue.waiting.is_empty();
+        queue.records += pending.batch.operations.len();
+        queue.urgent += usize::from(pending.batch.is_urgent());
         queue.waiting.push_back(pending);
+        // The commit thread sleeps on an empty queue, and the batch that ends that wakes it; or it
+        // waits for company, and the batch that ends that does.
+        let ends_wait = |company: Company| {
+            queue.records >= company.records || queue.urgent > 0 || queue.full(self.limit)
+        };
+        let wake = first || self.company.is_some_and(ends_wait);
         drop(queue);
-        // The commit thread sleeps only on an empty queue: the batch that ends that wakes it.
-        if first {
+        if wake {
             self.arrived.notify_one();
         }
         Ok(())
     }
 
-    /// Takes what waits, in order, into `into`; waits up to `idle` for the first.
-    pub(crate) fn take(&self, into: &mut Vec<Pending>, limit: TakeLimit, idle: Duration) -> Next {
+    /// Takes what waits, in order, into `into`; waits up to `idle` for the first, and no longer than
+    /// what is written may stay unsynced.
+    pub(crate) fn take(
+        &self,
+        into: &mut Vec<Pending>,
+        idle: Duration,
+        unsynced: Option<&Unsynced>,
+    ) -> Next {
+        let left = || unsynced.map(Unsynced::left);
         let mut queue = lock(&self.queue);
-        loop {
+        let closed = loop {
             if std::mem::take(&mut queue.settle) {
                 return Next::Idle;
             }
-            if !queue.waiting.is_empty() {
-                break;
+            // Before what waits: something always waits under load.
+            if left() == Some(Duration::ZERO) {
+                return Next::Flush;
+            }
+            if let Some(first) = queue.waiting.front() {
+                let arrived = first.arrived;
+                let Some(company) = self.company else {
+                    break Closed::Unbatched;
+                };
+                match queue.company(company, arrived, self.limit) {
+                    Ok(closed) => break closed,
+                    Err(more) => {
+                        queue.waited = true;
+                        let time = left().map_or(more, |left| left.min(more));
+                        queue = self.wait(queue, time).0;
+                        continue;
+                    }
+                }
             }
             if queue.closing {
                 return Next::End;
             }
-            let (back, timeout) = self
-                .arrived
-                .wait_timeout(queue, idle)
-                .unwrap_or_else(crate::sync::PoisonError::into_inner);
+            let time = left().map_or(idle, |left| left.min(idle));
+            let (back, timed_out) = self.wait(queue, time);
             queue = back;
             let nothing = queue.waiting.is_empty() && !queue.closing && !queue.settle;
-            if timeout.timed_out() && nothing {
+            if timed_out && nothing && left() != Some(Duration::ZERO) {
                 return Next::Idle;
             }
-        }
-        let mut bytes = 0;
-        while let Some(next) = queue.waiting.front() {
-            bytes += next.bytes;
-            // One batch always fits, however large: it was bounded when it was submitted.
-            if !into.is_empty() && (into.len() >= limit.batches || bytes > limit.bytes) {
-                break;
-            }
-            let Some(next) = queue.waiting.pop_front() else {
-                break;
-            };
-            queue.bytes -= next.bytes;
-            into.push(next);
-        }
-        Next::Work
+        };
+        queue.waited = false;
+        queue.give(into, self.limit);
+        Next::Work(closed)
+    }
+
+    fn wait<'q>(
+        &self,
+        queue: MutexGuard<'q, Queue>,
+        time: Duration,
+    ) -> (MutexGuard<'q, Queue>, bool) {
+        let (queue, timeout) = self
+            .arrived
+            .wait_timeout(queue, time)
+            .unwrap_or_else(crate::sync::PoisonError::into_inner);
+        (queue, timeout.timed_out())
     }
 
     /// Has the commit thread do now what it does when idle.

@@ -2,7 +2,8 @@
 //! everybody who arrived during the last one.
 //!
 //! A caller submits a [`Batch`]; it lies in one frame, all of it or none of it; its [`Ticket`]
-//! completes after that frame is synced, and only then can anyone read it. A *sequence* is an
+//! completes once that frame is as durable as the batch's [`Durability`] asks, and only then can
+//! anyone read it. A *sequence* is an
 //! append log, a *map* holds the latest record of each key, a *work set* holds unresolved jobs, and
 //! a small keyspace holds the rest. The engine knows nothing of who its callers are.
 //!
@@ -23,6 +24,7 @@ mod batch;
 pub mod breakage;
 mod checkpoint;
 mod commit;
+mod counters;
 mod engine;
 pub mod format;
 mod handoff;
@@ -39,8 +41,11 @@ mod tail;
 mod tidy;
 mod writer;
 
-pub use batch::{Batch, ChannelId, CommitError, NewRecord, Operation, Receipt, Tidy, TrimPlan};
+pub use batch::{
+    Batch, ChannelId, CommitError, Durability, NewRecord, Operation, Receipt, Tidy, TrimPlan,
+};
 pub use checkpoint::{CheckpointFailure, Checkpointed};
+pub use counters::EngineCounters;
 pub use engine::{
     Engine, MAX_BATCH_BYTES, MAX_BATCH_OPERATIONS, MAX_KEY_BYTES, MAX_SEGMENT_BYTES,
     MAX_VALUE_BYTES, MIN_SEGMENT_BYTES, Options, Recovered, Wake,

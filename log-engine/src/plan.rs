@@ -12,7 +12,7 @@ use bytes::Bytes;
 use crate::batch::{Batch, ChannelId, CommitError, NewRecord, Operation, Tidy, TidyStep, TrimPlan};
 use crate::breakage::{self, Breakage};
 use crate::format::{FrameBuilder, Kind, MAX_NAME_BYTES, Op, RecordRef};
-use crate::state::{Channel, Content, KeyEntry, Numbers, State};
+use crate::state::{Channel, Content, KeyEntry, Numbers, State, ceiling};
 use crate::tail::StoredRecord;
 
 /// Most channels of one log: a prologue, one frame, restates them all.
@@ -38,6 +38,12 @@ pub(crate) struct Planner {
     /// Channels this frame defines.
     defined: Vec<(Bytes, Kind, u32)>,
     undo: Vec<Undo>,
+    /// The batch being added may be shown before it is synced.
+    unsynced: bool,
+    /// The batch being added must not be shown before a sync, whatever it asks for.
+    sync_batch: bool,
+    /// The same of the whole frame.
+    must_sync: bool,
 }
 
 /// A map entry as the planner needs it.
@@ -68,6 +74,12 @@ impl Planner {
         self.values.clear();
         self.defined.clear();
         self.undo.clear();
+        self.must_sync = false;
+    }
+
+    /// Whether a batch in the frame asks for a sync before it is shown.
+    pub(crate) fn must_sync(&self) -> bool {
+        self.must_sync
     }
 
     /// Adds a batch; the offsets it takes, one entry per operation.
@@ -78,6 +90,8 @@ impl Planner {
     ) -> Result<Vec<Option<u64>>, CommitError> {
         let mark = (self.frame.mark(), self.records.len());
         self.undo.clear();
+        self.sync_batch = batch.is_sync();
+        self.unsynced = !self.sync_batch;
         let mut offsets = Vec::with_capacity(batch.operations.len());
         for operation in &batch.operations {
             match self.operation(state, operation) {
@@ -91,6 +105,7 @@ impl Planner {
                 }
             }
         }
+        self.must_sync |= self.sync_batch;
         Ok(offsets)
     }
 
@@ -313,6 +328,7 @@ impl Planner {
             TidyStep::Oldest { segment } => {
                 self.frame.push(&Op::Segments { oldest: *segment });
             }
+            TidyStep::Flush => {}
         }
         Ok(())
     }
@@ -346,6 +362,8 @@ impl Planner {
             name,
         });
         self.defined.push((name.clone(), kind, id));
+        // Whoever learns the id builds on it: a power cut must not give it to another channel.
+        self.sync_batch = true;
         self.undo.push(Undo::Defined);
         Ok(id.into())
     }
@@ -370,6 +388,17 @@ impl Planner {
             });
         }
         let offset = numbers.next;
+        if self.unsynced
+            && let Some(higher) = ceiling::raised(numbers.ceiling, offset)
+        {
+            // Synced before the offset is shown, and once for a whole block of them (invariant 9).
+            numbers.ceiling = higher;
+            self.sync_batch = true;
+            self.frame.push(&Op::Ceiling {
+                channel: channel.0,
+                ceiling: higher,
+            });
+        }
         numbers.add(offset, record.size);
         self.set_numbers(channel, numbers);
         Ok(offset)
@@ -391,6 +420,8 @@ impl Planner {
                 floor: numbers.floor,
             });
         }
+        // A floor that a reader was told of never falls (invariant 1).
+        self.sync_batch = true;
         numbers.floor = floor;
         numbers.count -= removed;
         numbers.bytes -= freed;

@@ -13,7 +13,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use bytes::Bytes;
 
-use crate::batch::{Batch, ChannelId, CommitError, NewRecord, Operation, Tidy, TidyStep};
+use crate::batch::{
+    Batch, ChannelId, CommitError, Durability, NewRecord, Operation, Tidy, TidyStep,
+};
 use crate::breakage::{self, Breakage};
 use crate::engine::Engine;
 use crate::read::ReadError;
@@ -180,6 +182,7 @@ impl crate::engine::Shared {
             return Ok(Tidied::Nothing);
         }
         self.submit(batch).wait()?;
+        self.meters.add(&self.meters.moved_bytes, cost);
         Ok(Tidied::Moved(moved))
     }
 
@@ -333,10 +336,12 @@ fn pins_of(
     }
 }
 
-fn as_batch(steps: Vec<TidyStep>) -> Batch {
+pub(crate) fn as_batch(steps: Vec<TidyStep>) -> Batch {
     let operations = steps.into_iter().map(|step| Operation::Tidy(Tidy(step)));
     Batch {
         operations: operations.collect(),
+        // What is moved or let go of is built on at once: it is always synced.
+        durability: Durability::Sync,
     }
 }
 

@@ -3,9 +3,10 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crate::breakage::{self, Breakage};
+use crate::counters::Meters;
 use crate::format::{
     FLAG_CLEAN, FLAG_PROLOGUE, FLAG_SEAL, FRAME_HEADER_BYTES, FrameBuilder, Op, SEAL_FRAME_BYTES,
     SEGMENT_HEADER_BYTES, SegmentHeader,
@@ -51,14 +52,21 @@ pub(crate) struct Writer {
     pub(crate) segment_bytes: u64,
     /// The last frame with operations has a later frame that vouches for it.
     pub(crate) witnessed: bool,
+    /// LSN of the last frame with operations, synced or not.
+    pub(crate) last_lsn: u64,
+    /// When the first frame with operations that is not synced was written; `None` where all are.
+    pub(crate) unsynced_since: Option<Instant>,
+    pub(crate) meters: Arc<Meters>,
 }
 
 impl Writer {
-    /// Appends the frame and makes it durable. On success the frame's place and number.
+    /// Appends the frame and, with `sync`, makes it and every frame before it durable. On success the
+    /// frame's place and number.
     pub(crate) fn commit(
         &mut self,
         frame: &mut FrameBuilder,
         state: &State,
+        sync: bool,
         rolled: &mut dyn FnMut(&Arc<Segment>),
     ) -> Result<(Location, u64), WriteError> {
         let len = frame.frame_len() as u64;
@@ -71,13 +79,20 @@ impl Writer {
         if let Err(error) = self.segment.file.write_all_at(bytes, at) {
             return Err(self.undo(at, &error));
         }
-        if !breakage::is(Breakage::SkipFrameSync) {
+        self.meters.add(&self.meters.frames, 1);
+        self.meters.add(&self.meters.written_bytes, len);
+        if sync && !breakage::is(Breakage::SkipFrameSync) {
             self.sync("sync")?;
         }
         self.at += len;
         self.next_lsn += 1;
-        self.durable_lsn = lsn;
+        self.last_lsn = lsn;
         self.witnessed = false;
+        if sync {
+            self.all_durable();
+        } else {
+            self.unsynced_since.get_or_insert_with(Instant::now);
+        }
         Ok((
             Location {
                 segment: self.segment.number(),
@@ -87,10 +102,28 @@ impl Writer {
         ))
     }
 
+    /// Makes what is written durable, if it is not yet: one sync, which is also the first that says
+    /// so. One that fails says nothing about the disk any more.
+    pub(crate) fn flush(&mut self) -> Result<(), WriteError> {
+        if self.unsynced_since.is_some() {
+            self.sync("sync")?;
+            self.all_durable();
+            self.witnessed = false;
+        }
+        Ok(())
+    }
+
+    /// A sync covered everything written so far.
+    fn all_durable(&mut self) {
+        self.durable_lsn = self.next_lsn - 1;
+        self.unsynced_since = None;
+    }
+
     /// Writes an empty frame, unsynced, so that damage to the last acknowledged frame is seen as
     /// damage and not as a torn tail. Once per idle time; an idle log does not grow.
     pub(crate) fn witness(&mut self) -> Result<(), WriteError> {
-        if self.witnessed {
+        // What is not synced has nobody to vouch for it yet; it is flushed soon.
+        if self.witnessed || self.unsynced_since.is_some() {
             return Ok(());
         }
         self.empty_frame(0)?;
@@ -98,8 +131,9 @@ impl Writer {
         Ok(())
     }
 
-    /// Says that the log ends here on purpose.
+    /// Says that the log ends here on purpose, once everything before it is durable.
     pub(crate) fn stop(&mut self) -> Result<(), WriteError> {
+        self.flush()?;
         self.empty_frame(FLAG_CLEAN)?;
         self.sync("sync")
     }
@@ -116,6 +150,8 @@ impl Writer {
         written.map_err(|e| self.failed("write", &e))?;
         self.at += bytes.len() as u64;
         self.next_lsn += 1;
+        self.meters
+            .add(&self.meters.written_bytes, bytes.len() as u64);
         Ok(())
     }
 
@@ -126,15 +162,20 @@ impl Writer {
         if !is_no_space(error) {
             return self.failed("write", error);
         }
-        let file = &self.segment.file;
-        let undone = file
-            .write_all_at(&[0u8; FRAME_HEADER_BYTES], at)
-            .and_then(|()| match breakage::is(Breakage::UndoUnsynced) {
-                true => Ok(()),
-                false => file.sync_data(),
-            });
+        let zeros = [0u8; FRAME_HEADER_BYTES];
+        let undone = self.segment.file.write_all_at(&zeros, at);
+        let undone = undone.and_then(|()| match breakage::is(Breakage::UndoUnsynced) {
+            true => Ok(()),
+            false => self.sync_data(),
+        });
         match undone {
-            Ok(()) => WriteError::NoSpace,
+            Ok(()) => {
+                // Frames before it that were not synced are now.
+                if !breakage::is(Breakage::UndoUnsynced) {
+                    self.all_durable();
+                }
+                WriteError::NoSpace
+            }
             Err(again) => self.failed("undo a frame in", &again),
         }
     }
@@ -144,10 +185,17 @@ impl Writer {
     }
 
     fn sync(&self, doing: &str) -> Result<(), WriteError> {
-        match self.segment.file.sync_data() {
+        match self.sync_data() {
             Err(_) if breakage::is(Breakage::BelieveFailedSync) => Ok(()),
             synced => synced.map_err(|e| self.failed(doing, &e)),
         }
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        let began = Instant::now();
+        let synced = self.segment.file.sync_data();
+        self.meters.synced(began.elapsed());
+        synced
     }
 
     /// Goes on in a new segment with room for a frame of `frame_len`.
@@ -157,11 +205,11 @@ impl Writer {
     /// segment is a missing file, and a next segment without a seal is a crash in between.
     fn roll(&mut self, state: &State, frame_len: u64) -> Result<Arc<Segment>, WriteError> {
         let old = self.segment.clone();
-        // A witness may not be synced yet. The new segment's name is a claim that everything before
+        // A witness, or frames acknowledged without it, may not be synced yet. The new segment's name is a claim that everything before
         // its seal is there: without this a cut could leave the name and take the witness.
         if self.durable_lsn + 1 < self.next_lsn && !breakage::is(Breakage::SkipWitnessSync) {
             self.sync("sync")?;
-            self.durable_lsn = self.next_lsn - 1;
+            self.all_durable();
         }
         let seal_lsn = self.next_lsn;
         let identity = Identity {
@@ -198,6 +246,10 @@ impl Writer {
         self.at = made.end;
         self.next_lsn = identity.first_lsn + 1;
         self.durable_lsn = identity.first_lsn;
+        self.last_lsn = identity.first_lsn;
+        self.unsynced_since = None;
+        let written = bytes.len() as u64 + made.end;
+        self.meters.add(&self.meters.written_bytes, written);
         self.segment = made.segment;
         self.spares.want(self.segment_bytes);
         Ok(self.segment.clone())

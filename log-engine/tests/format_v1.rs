@@ -272,6 +272,25 @@ fn a_checkpoint_has_the_documented_bytes() {
     assert_eq!(hex(&bytes), CHECKPOINT);
 }
 
+#[test]
+fn a_ceiling_and_a_skip_have_the_documented_bytes() {
+    let ops = [
+        Op::Ceiling {
+            channel: 300,
+            ceiling: 8193,
+        },
+        Op::Skip {
+            channel: 300,
+            next: 8193,
+        },
+        Op::Ceiling {
+            channel: 1,
+            ceiling: 0,
+        },
+    ];
+    assert_eq!(frame(&ops, 47, 0), CEILINGS);
+}
+
 const HEADER: &str = concat!(
     "53414755494e4c47deac12a001000000303132333435363738396162636465660200000000000000",
     "2c01000000000000fecaad0b000000000000000400000000004d65d49a01000073616775696e2030",
@@ -288,6 +307,10 @@ const SEAL: &str =
 const PROLOGUE: &str = concat!(
     "03ca4b53180000002d000000000000002c0000000000000002000100000000000301020101066576",
     "656e7473ad06c80100e504f0a2040000",
+);
+const CEILINGS: &str = concat!(
+    "f67254f4100000002f000000000000002e00000000000000030000000000000005ac02814006ac02",
+    "8140050100000000",
 );
 const OTHERS: &str = concat!(
     "fb43424ea80000002e000000000000002d000000000000000e00000000000000010203046a6f6273",

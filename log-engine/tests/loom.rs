@@ -157,6 +157,7 @@ fn no_reader_sees_a_frame_before_it_is_synced_nor_half_of_one() {
         };
         let batch = saguin_log_engine::Batch {
             operations: vec![append(), append()],
+            ..Default::default()
         };
         engine.submit(batch).wait().expect("kept");
         reader.join().expect("the reader");

@@ -17,8 +17,9 @@ use crate::walk::{Ending, Reading, Unsealed, Visitor, Walk, walk};
 /// Opens the log in `dir`, making a new one where there never was one.
 ///
 /// It repairs what a crash leaves and nothing else: it zeroes a torn tail, writes the seal of a
-/// roll that was cut short, and has files that had not become segments removed. Each is idempotent, so
-/// being cut in here and starting again gives the same log.
+/// roll that was cut short, has files that had not become segments removed, and skips to the ceiling in
+/// channels whose newest offsets may be lost. Each is idempotent, so being cut in here and starting
+/// again gives the same log.
 ///
 /// # Errors
 /// [`RecoverError`]; nothing is changed where data is damaged.

@@ -1,8 +1,10 @@
 //! What the first byte that is no frame means.
 //!
-//! Frames are written one after another, each synced before the next is written. So at a crash at
-//! most the last frame with operations, and an empty one after it, can be torn; and a later frame
-//! that verifies and claims that the broken one was durable proves that it once was whole.
+//! Frames are written one after another, and each claims of those before it only what was synced. At
+//! a crash those since the last sync can be torn, in any combination: nothing in them was promised to
+//! outlive it, and what is whole after the first torn one goes too, so that no hole stays below a
+//! survivor. A later frame that verifies and claims that the broken one was durable proves that it
+//! once was whole.
 
 use std::path::{Path, PathBuf};
 
@@ -21,7 +23,7 @@ const BLOCK: usize = 256 << 10;
 /// takes.
 static ZEROS: [u8; BLOCK] = [0; BLOCK];
 
-/// What a crash left behind the last whole frame. Nothing in it was ever acknowledged as durable.
+/// What a crash left behind the last whole frame. Nothing in it was ever acknowledged as synced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Torn {
     /// The segment.

@@ -9,12 +9,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use common::disk::CutDisk;
 use common::gate::GatedFiles;
 use common::*;
 use proptest::prelude::*;
-use saguin_log_engine::storage::{FileSystem, MemFiles};
+use saguin_log_engine::storage::FileSystem;
 use saguin_log_engine::{
-    Batch, ChannelId, CommitError, Engine, Operation, Options, ReadError, ReadLimit, Tidied,
+    Batch, ChannelId, CommitError, Durability, Engine, Operation, Options, ReadError, ReadLimit,
+    Tidied,
 };
 use saguin_recovery::{RecoverError, inspect, recover};
 
@@ -61,10 +63,13 @@ enum Step {
     /// Two appends and a job that is not there, in one batch: refused whole.
     Refused,
     Tidy,
+    Flush,
     /// A checkpoint, with these steps in the middle of it, one before each write.
     Checkpoint(Vec<Step>),
     Close,
     Die,
+    /// The power goes: what was not synced is gone.
+    Cut,
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -74,6 +79,7 @@ fn step() -> impl Strategy<Value = Step> {
         2 => meanwhile.prop_map(Step::Checkpoint),
         1 => Just(Step::Close),
         1 => Just(Step::Die),
+        2 => Just(Step::Cut),
     ]
 }
 
@@ -92,10 +98,15 @@ fn change() -> impl Strategy<Value = Step> {
         1 => (0..5u8).prop_map(|key| Step::Delete { key }),
         1 => Just(Step::Refused),
         2 => Just(Step::Tidy),
+        1 => Just(Step::Flush),
     ]
 }
 
-#[derive(Default)]
+fn durability() -> impl Strategy<Value = Durability> {
+    prop_oneof![2 => Just(Durability::Sync), 3 => Just(Durability::Interval)]
+}
+
+#[derive(Clone, Default)]
 struct Log {
     records: BTreeMap<u64, String>,
     next: u64,
@@ -103,6 +114,7 @@ struct Log {
 }
 
 /// What the engine should say.
+#[derive(Clone)]
 struct Model {
     logs: [Log; 2],
     jobs: BTreeMap<u64, (String, u32)>,
@@ -150,17 +162,49 @@ fn body(len: usize, n: usize) -> String {
     format!("{n}{}", "x".repeat(len))
 }
 
-fn offset_of(engine: &Engine, operation: Operation) -> Option<u64> {
-    engine.submit(operation).wait().unwrap().offsets[0]
+/// How a step's batch is kept. It also notes the step, so that what a cut left says which step it is.
+#[derive(Clone, Copy)]
+struct How {
+    n: usize,
+    durability: Durability,
+}
+
+const NOTES: u8 = 9;
+
+impl How {
+    fn batch(self, operations: Vec<Operation>) -> Batch {
+        let mut operations = operations;
+        operations.push(Operation::Put {
+            space: NOTES,
+            key: Bytes::from_static(b"step"),
+            value: Bytes::copy_from_slice(&(self.n as u64).to_le_bytes()),
+        });
+        Batch {
+            operations,
+            durability: self.durability,
+        }
+    }
+
+    fn offset_of(self, engine: &Engine, operation: Operation) -> Option<u64> {
+        let kept = engine.submit(self.batch(vec![operation])).wait();
+        kept.unwrap().offsets[0]
+    }
 }
 
 /// One step on both sides, and what the engine answered compared at once.
-fn apply(engine: &Engine, c: &Channels, model: &mut Model, step: &Step, n: usize) {
+fn apply(engine: &Engine, c: &Channels, model: &mut Model, step: &Step, how: How) {
+    let n = how.n;
     match *step {
         Step::Append { dead, len } => {
             let body = body(len, n);
             let (index, channel) = if dead { (1, c.dead) } else { (0, c.log) };
-            assert_eq!(append(engine, channel, &body), model.append(index, &body));
+            let op = Operation::Append {
+                channel,
+                record: record(&body),
+                max_bytes: None,
+            };
+            let offset = model.append(index, &body);
+            assert_eq!(how.offset_of(engine, op), Some(offset));
         }
         Step::Trim { part } => {
             let log = &mut model.logs[0];
@@ -169,7 +213,7 @@ fn apply(engine: &Engine, c: &Channels, model: &mut Model, step: &Step, n: usize
                 assert!(floor > log.floor);
                 let gone = log.records.range(..floor).count() as u64;
                 assert_eq!(plan.removed(), gone);
-                engine.submit(Operation::Trim(plan)).wait().unwrap();
+                how.offset_of(engine, Operation::Trim(plan));
                 log.records = log.records.split_off(&floor);
                 log.floor = floor;
             } else {
@@ -183,7 +227,7 @@ fn apply(engine: &Engine, c: &Channels, model: &mut Model, step: &Step, n: usize
                 record: record(&body),
                 max_bytes: None,
             };
-            assert_eq!(offset_of(engine, op), Some(model.next_job));
+            assert_eq!(how.offset_of(engine, op), Some(model.next_job));
             model.jobs.insert(model.next_job, (body, 0));
             model.next_job += 1;
         }
@@ -199,14 +243,14 @@ fn apply(engine: &Engine, c: &Channels, model: &mut Model, step: &Step, n: usize
                 first,
                 last,
             };
-            offset_of(engine, op);
+            how.offset_of(engine, op);
             model.jobs.get_mut(&offset).unwrap().1 = attempts;
         }
         Step::Resolve { pick } => {
             let Some(offset) = model.pick(pick) else {
                 return;
             };
-            offset_of(
+            how.offset_of(
                 engine,
                 Operation::Resolve {
                     channel: c.work,
@@ -227,7 +271,7 @@ fn apply(engine: &Engine, c: &Channels, model: &mut Model, step: &Step, n: usize
                 channel: c.dead,
                 record,
             };
-            assert_eq!(offset_of(engine, op), Some(model.append(1, &body)));
+            assert_eq!(how.offset_of(engine, op), Some(model.append(1, &body)));
         }
         Step::Set { key: k, len } => {
             let body = body(len, n);
@@ -236,7 +280,7 @@ fn apply(engine: &Engine, c: &Channels, model: &mut Model, step: &Step, n: usize
                 key: key(k),
                 record: record(&body),
             };
-            assert_eq!(offset_of(engine, op), Some(model.next_change));
+            assert_eq!(how.offset_of(engine, op), Some(model.next_change));
             model.map.insert(key(k), (model.next_change, Some(body)));
             model.next_change += 1;
         }
@@ -254,7 +298,7 @@ fn apply(engine: &Engine, c: &Channels, model: &mut Model, step: &Step, n: usize
                 }
                 _ => None,
             };
-            assert_eq!(offset_of(engine, op), expected);
+            assert_eq!(how.offset_of(engine, op), expected);
         }
         Step::Forget { key: k, stale } => {
             let Some(&(offset, _)) = model.map.get(&key(k)) else {
@@ -265,7 +309,7 @@ fn apply(engine: &Engine, c: &Channels, model: &mut Model, step: &Step, n: usize
             } else {
                 offset
             };
-            offset_of(
+            how.offset_of(
                 engine,
                 Operation::Forget {
                     channel: c.map,
@@ -279,7 +323,7 @@ fn apply(engine: &Engine, c: &Channels, model: &mut Model, step: &Step, n: usize
         }
         Step::Put { key: k, value } => {
             let value = Bytes::from(vec![value]);
-            offset_of(
+            how.offset_of(
                 engine,
                 Operation::Put {
                     space: 7,
@@ -290,7 +334,7 @@ fn apply(engine: &Engine, c: &Channels, model: &mut Model, step: &Step, n: usize
             model.keys.insert(key(k), value);
         }
         Step::Delete { key: k } => {
-            offset_of(
+            how.offset_of(
                 engine,
                 Operation::Delete {
                     space: 7,
@@ -309,14 +353,13 @@ fn apply(engine: &Engine, c: &Channels, model: &mut Model, step: &Step, n: usize
                 channel: c.work,
                 offset: u64::MAX,
             };
-            let batch = Batch {
-                operations: vec![put(c.log), put(c.dead), wrong],
-            };
+            let batch = how.batch(vec![put(c.log), put(c.dead), wrong]);
             let refused = engine.submit(batch).wait();
             assert!(matches!(refused, Err(CommitError::NoSuchItem { .. })));
         }
         Step::Tidy => while engine.tidy().unwrap() != Tidied::Nothing {},
-        Step::Checkpoint(_) | Step::Close | Step::Die => {}
+        Step::Flush => engine.flush().unwrap(),
+        Step::Checkpoint(_) | Step::Close | Step::Die | Step::Cut => {}
     }
 }
 
@@ -378,74 +421,192 @@ fn compare(engine: &Engine, c: &Channels, model: &Model) {
     assert_eq!(keys, model.keys);
 }
 
-fn run(steps: &[Step], tail_cache_bytes: u64) {
-    let options = Options {
-        tail_cache_bytes,
-        ..options()
-    };
-    let mut files = MemFiles::new();
-    let mut gated = GatedFiles::new(files.clone());
-    let start = |files: &GatedFiles| {
-        let (report, _) = match inspect(files, Path::new(DIR), &mut ()) {
-            Err(RecoverError::NoLog { .. }) => return reopen(files, &options),
-            found => found.unwrap(),
+/// Opens the log, once what its checkpoints and footers say was seen to be what its frames say.
+fn start(files: &GatedFiles, options: &Options) -> Arc<Engine> {
+    match inspect(files, Path::new(DIR), &mut ()) {
+        Err(RecoverError::NoLog { .. }) => {}
+        found => {
+            let report = found.unwrap().0;
+            assert_eq!(report.contradiction, None);
+            assert_eq!(report.rejected, []);
+        }
+    }
+    let fs: Arc<dyn FileSystem> = Arc::new(files.clone());
+    Arc::new(recover(&fs, Path::new(DIR), options).unwrap().0)
+}
+
+/// Both sides, and what is known of what lies only in the page cache.
+struct Run {
+    options: Options,
+    disk: CutDisk,
+    files: GatedFiles,
+    engine: Option<Arc<Engine>>,
+    /// Steps so far.
+    n: usize,
+    c: Channels,
+    model: Model,
+    /// What the model was before each step since the last one known to be synced.
+    unsynced: BTreeMap<usize, Model>,
+    /// The next offsets that anybody was ever shown.
+    shown: [u64; 4],
+    /// Offsets may have been handed out that were not synced.
+    may_skip: bool,
+}
+
+impl Run {
+    fn new(tail_cache_bytes: u64) -> Run {
+        let options = Options {
+            tail_cache_bytes,
+            ..options()
         };
-        assert_eq!(report.contradiction, None);
-        assert_eq!(report.rejected, []);
-        reopen(files, &options)
-    };
-    let mut engine = start(&gated);
-    let c = define(&engine);
-    let mut model = Model::new();
-    for (n, step) in steps.iter().enumerate() {
-        match step {
-            Step::Checkpoint(meanwhile) => {
-                let stops = gated.arm();
-                std::thread::scope(|scope| {
-                    let checkpoint = scope.spawn(|| {
-                        let written = engine.checkpoint();
-                        gated.disarm();
-                        written.unwrap();
-                    });
-                    let mut meanwhile = meanwhile.iter();
-                    while let Ok(go) = stops.recv() {
-                        if let Some(step) = meanwhile.next() {
-                            apply(&engine, &c, &mut model, step, n);
-                        }
-                        drop(go);
-                    }
-                    checkpoint.join().unwrap();
-                    for step in meanwhile {
-                        apply(&engine, &c, &mut model, step, n);
-                    }
-                });
-                continue;
+        let disk = CutDisk::quiet();
+        let files = GatedFiles::new(disk.clone());
+        let engine = start(&files, &options);
+        Run {
+            files,
+            n: 0,
+            c: define(&engine),
+            options,
+            disk,
+            engine: Some(engine),
+            model: Model::new(),
+            unsynced: BTreeMap::new(),
+            shown: [1; 4],
+            may_skip: false,
+        }
+    }
+
+    fn channels(&self) -> [ChannelId; 4] {
+        [self.c.log, self.c.dead, self.c.work, self.c.map]
+    }
+
+    fn engine(&self) -> &Engine {
+        self.engine.as_ref().unwrap()
+    }
+
+    /// The disk is another one: that of another process, or after a cut.
+    fn restart(&mut self, disk: CutDisk) {
+        self.files = GatedFiles::new(disk.clone());
+        self.disk = disk;
+        self.engine = Some(start(&self.files, &self.options));
+    }
+
+    fn checkpoint(&mut self, meanwhile: &[Step], durability: Durability) {
+        let stops = self.files.arm();
+        let (engine, files) = (self.engine.clone().unwrap(), self.files.clone());
+        let checkpoint = std::thread::spawn(move || {
+            let written = engine.checkpoint();
+            files.disarm();
+            written.unwrap();
+        });
+        let mut meanwhile = meanwhile.iter();
+        while let Ok(go) = stops.recv() {
+            if let Some(step) = meanwhile.next() {
+                self.step(step, durability);
             }
+            drop(go);
+        }
+        checkpoint.join().unwrap();
+        for step in meanwhile {
+            self.step(step, durability);
+        }
+    }
+
+    fn step(&mut self, step: &Step, durability: Durability) {
+        if let Step::Checkpoint(meanwhile) = step {
+            return self.checkpoint(meanwhile, durability);
+        }
+        let n = self.n;
+        self.n += 1;
+        self.unsynced.insert(n, self.model.clone());
+        let how = How { n, durability };
+        let engine = self.engine.as_ref().unwrap();
+        apply(engine, &self.c, &mut self.model, step, how);
+        match step {
             Step::Close => {
-                drop(engine);
-                engine = start(&gated);
+                self.engine = None;
+                self.unsynced.clear();
+                self.may_skip = false;
+                self.restart(self.disk.clone());
             }
             // The process is gone with whatever it had in memory; the files are as they were.
             Step::Die => {
-                files = files.copy();
-                gated = GatedFiles::new(files.clone());
-                engine = start(&gated);
+                self.restart(self.disk.next_process());
             }
-            change => {
-                apply(&engine, &c, &mut model, change, n);
-                continue;
+            Step::Cut => {
+                self.restart(self.disk.cut());
+                self.after_cut();
+            }
+            _ => {
+                // Some steps find nothing to do and submit nothing.
+                let kept = self.last_kept() == Some(n);
+                match durability {
+                    _ if matches!(step, Step::Flush) => self.unsynced.clear(),
+                    Durability::Sync if kept => self.unsynced.clear(),
+                    Durability::Interval if kept => self.may_skip = true,
+                    _ => {}
+                }
+                for (at, channel) in self.channels().into_iter().enumerate() {
+                    let next = self.engine().numbers(channel).unwrap().next;
+                    self.shown[at] = self.shown[at].max(next);
+                }
+                return;
             }
         }
-        compare(&engine, &c, &model);
+        self.opened();
+        compare(self.engine(), &self.c, &self.model);
     }
-    compare(&engine, &c, &model);
-    drop(engine);
-    compare(&start(&gated), &c, &model);
+
+    /// The last step whose batch is there.
+    fn last_kept(&self) -> Option<usize> {
+        let note = self.engine().value(NOTES, b"step")?;
+        Some(u64::from_le_bytes(note.as_ref().try_into().unwrap()) as usize)
+    }
+
+    /// A cut takes the newest steps and nothing else, and none that was synced.
+    fn after_cut(&mut self) {
+        let kept = self.last_kept().map_or(0, |kept| kept + 1);
+        let first_lost = self
+            .unsynced
+            .range(kept..)
+            .next()
+            .map(|(_, before)| before.clone());
+        if let Some(before) = first_lost {
+            self.model = before;
+        }
+    }
+
+    /// An opening made what it found durable, and goes on at or above whatever anybody was shown.
+    fn opened(&mut self) {
+        let next = self
+            .channels()
+            .map(|c| self.engine().numbers(c).unwrap().next);
+        let model = &mut self.model;
+        let [log, dead] = &mut model.logs;
+        let places = [
+            &mut log.next,
+            &mut dead.next,
+            &mut model.next_job,
+            &mut model.next_change,
+        ];
+        for ((place, next), shown) in places.into_iter().zip(next).zip(self.shown) {
+            assert!(next >= shown, "next is {next}, {shown} was shown");
+            assert!(next == *place || self.may_skip, "{next} {place}");
+            *place = next;
+        }
+        self.shown = next;
+        self.unsynced.clear();
+        self.may_skip = false;
+    }
 }
 
-fn reopen(files: &GatedFiles, options: &Options) -> Engine {
-    let fs: Arc<dyn FileSystem> = Arc::new(files.clone());
-    recover(&fs, Path::new(DIR), options).unwrap().0
+fn run(steps: &[(Step, Durability)], tail_cache_bytes: u64) {
+    let mut run = Run::new(tail_cache_bytes);
+    for (step, durability) in steps {
+        run.step(step, *durability);
+    }
+    compare(run.engine(), &run.c, &run.model);
+    run.step(&Step::Close, Durability::Sync);
 }
 
 proptest! {
@@ -453,7 +614,7 @@ proptest! {
 
     #[test]
     fn the_engine_is_the_model_whenever_it_stops(
-        steps in proptest::collection::vec(step(), 1..120),
+        steps in proptest::collection::vec((step(), durability()), 1..120),
         cache in prop_oneof![Just(0), Just(1000), Just(1 << 20)],
     ) {
         run(&steps, cache);

@@ -306,6 +306,7 @@ fn a_refused_batch_leaves_nothing_behind_and_fails_nobody_else() {
                 offset: 9,
             },
         ],
+        ..Batch::default()
     };
     let tickets = [
         engine.submit(put("12345")),

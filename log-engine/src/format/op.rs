@@ -9,6 +9,8 @@
 //!    2 state        v channel, u8 kind, bytes name, v next, v floor, v ceiling, v count, v bytes
 //!    3 segments     v oldest segment that belongs to the log
 //!    4 seal         v next segment
+//!    5 ceiling      v channel, v ceiling
+//!    6 skip         v channel, v next
 //!   16 append       v channel, v offset, record
 //!   17 trim         v channel, v floor, v removed, v freed
 //!   18 set          v channel, v offset, v replaced, bytes key, record
@@ -28,7 +30,8 @@
 //! *freed* is the counted size of what goes; *replaced* is 0 where the key had no entry, else that
 //! entry's counted size and 1. So the numbers can be followed from any segment on, though what went
 //! was written in one that is gone. A *move* states again, at the same offset, what lies in a
-//! segment that is to go.
+//! segment that is to go. A *ceiling* says below which offset frames may be handed out before they are
+//! synced, 0 that none are; a *skip* raises the next offset to it and sets it to 0.
 //!
 //! A kind this list does not have is an error: the frame was verified, so it is a newer build's.
 
@@ -94,7 +97,8 @@ pub struct StateLine<'a> {
     pub next: u64,
     /// The oldest readable offset.
     pub floor: u64,
-    /// No offset at or above this was ever handed out; zero where none is needed.
+    /// Offsets below this may have been handed out by frames that were not synced; zero where none
+    /// were.
     pub ceiling: u64,
     /// Live records.
     pub count: u64,
@@ -117,6 +121,14 @@ pub enum Op<'a> {
     },
     Seal {
         next_segment: u64,
+    },
+    Ceiling {
+        channel: u32,
+        ceiling: u64,
+    },
+    Skip {
+        channel: u32,
+        next: u64,
     },
     Append {
         channel: u32,
@@ -289,6 +301,8 @@ impl Op<'_> {
             }
             Op::Segments { oldest } => head(3, &[oldest]),
             Op::Seal { next_segment } => head(4, &[next_segment]),
+            Op::Ceiling { channel, ceiling } => head(5, &[channel.into(), ceiling]),
+            Op::Skip { channel, next } => head(6, &[channel.into(), next]),
             Op::Append {
                 channel,
                 offset,
@@ -493,6 +507,14 @@ impl<'a> Fields<'_, 'a> {
             4 => Op::Seal {
                 next_segment: f.number("next segment")?,
             },
+            5 => Op::Ceiling {
+                channel: f.id()?,
+                ceiling: f.number("ceiling")?,
+            },
+            6 => Op::Skip {
+                channel: f.id()?,
+                next: f.number("next")?,
+            },
             16 => Op::Append {
                 channel: f.id()?,
                 offset: f.offset()?,
@@ -687,6 +709,14 @@ mod tests {
             }),
             Op::Segments { oldest: 3 },
             Op::Seal { next_segment: 9 },
+            Op::Ceiling {
+                channel: 4,
+                ceiling: 8193,
+            },
+            Op::Skip {
+                channel: 4,
+                next: 8193,
+            },
             Op::Append {
                 channel: 0,
                 offset: u64::MAX,

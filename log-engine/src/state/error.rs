@@ -47,6 +47,15 @@ pub enum StateError {
         /// Bytes it says went.
         freed: u64,
     },
+    /// It sets a ceiling, or skips to an offset, that the channel's next one has passed.
+    ImpossibleCeiling {
+        /// The channel.
+        channel: u32,
+        /// Its next offset.
+        next: u64,
+        /// What the operation says.
+        found: u64,
+    },
     /// It names a job or an entry that is not there.
     NoSuchItem {
         /// The channel.
@@ -111,6 +120,14 @@ impl std::fmt::Display for StateError {
             } => write!(
                 f,
                 "channel {channel}: a trim to {floor} removing {removed} records and {freed} bytes is impossible"
+            ),
+            StateError::ImpossibleCeiling {
+                channel,
+                next,
+                found,
+            } => write!(
+                f,
+                "channel {channel}: expected a ceiling or skip at or above the next offset {next}, found {found}"
             ),
             StateError::NoSuchItem { channel, offset } => {
                 write!(

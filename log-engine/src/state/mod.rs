@@ -4,6 +4,7 @@
 //! it has just made durable, recovery calls it with the frame it has just verified: the running
 //! state and the recovered one cannot mean different things by the same bytes.
 
+pub(crate) mod ceiling;
 mod checkpoint;
 mod error;
 mod map;
@@ -41,7 +42,8 @@ pub struct Numbers {
     pub next: u64,
     /// The oldest readable offset; never falling, never derived from what survives (invariant 1).
     pub floor: u64,
-    /// No offset at or above this was handed out; zero where none is needed.
+    /// Offsets below this may have been handed out by frames that were not synced when they were;
+    /// zero where none were. An opening goes on at or above it (invariant 9).
     pub ceiling: u64,
     /// Live records, kept and not computed: offsets may have gaps.
     pub count: u64,
@@ -234,7 +236,7 @@ impl State {
         for channel in self.channels.values_mut() {
             match &mut channel.content {
                 Content::Sequence(index) if breakage::is(Breakage::NextFromSurvivors) => {
-                    let last = index.from_offset(u64::MAX).last();
+                    let last = index.since(0).last();
                     channel.numbers.next = last.map_or(1, |a| a.offset + u64::from(a.records));
                 }
                 Content::Work(work) if breakage::is(Breakage::ForgetAttempts) => {
@@ -263,6 +265,8 @@ impl State {
             }
             // Read by whoever walks segments; it changes no channel.
             Op::Seal { .. } => Ok(()),
+            Op::Ceiling { channel, ceiling } => self.set_ceiling(channel, ceiling),
+            Op::Skip { channel, next } => self.skip(channel, next),
             Op::Append {
                 channel,
                 offset,

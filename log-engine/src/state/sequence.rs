@@ -193,10 +193,13 @@ impl SequenceIndex {
         }
     }
 
-    /// The runs from the one that holds `offset` on.
+    /// The runs with a record at or above `offset`. Offsets may have gaps: a run that ends before
+    /// `offset` is none of them, or a reader that stands in a gap would be told that it is caught up.
     pub fn from_offset(&self, offset: u64) -> impl Iterator<Item = &Anchor> {
-        let after = self.anchors.partition_point(|a| a.offset <= offset);
-        self.anchors.range(after.saturating_sub(1)..)
+        let first = self
+            .anchors
+            .partition_point(|a| a.offset + u64::from(a.records) <= offset);
+        self.anchors.range(first..)
     }
 
     /// The runs with a record at or after `unix_ms`, oldest first. Clocks step back, so these need

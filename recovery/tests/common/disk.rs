@@ -19,6 +19,8 @@ struct Disk {
     dir: Dir,
     synced_dir: Dir,
     images: Vec<Image>,
+    /// Only the last cut matters: no image is kept on the way.
+    quiet: bool,
     /// What the caller says is acknowledged at this moment.
     acknowledged: usize,
 }
@@ -64,6 +66,9 @@ impl Disk {
     }
 
     fn images(&mut self) {
+        if self.quiet {
+            return;
+        }
         let (live, synced) = (self.live.clone(), self.synced.clone());
         let (dir, synced_dir) = (self.dir.clone(), self.synced_dir.clone());
         self.image(&dir, &live);
@@ -92,6 +97,46 @@ impl CutDisk {
         disk.acknowledged = image.acknowledged;
         drop(disk);
         new
+    }
+
+    /// A disk that keeps no images.
+    pub fn quiet() -> CutDisk {
+        let new = CutDisk::default();
+        new.disk.lock().unwrap().quiet = true;
+        new
+    }
+
+    /// The disk after a power cut that left nothing but what was synced.
+    pub fn cut(&self) -> CutDisk {
+        let disk = self.disk.lock().unwrap();
+        CutDisk::after(Disk {
+            live: disk.synced.clone(),
+            synced: disk.synced.clone(),
+            dir: disk.synced_dir.clone(),
+            synced_dir: disk.synced_dir.clone(),
+            quiet: disk.quiet,
+            ..Disk::default()
+        })
+    }
+
+    /// The disk once its process is gone: everything is as it was, unsynced what was unsynced.
+    pub fn next_process(&self) -> CutDisk {
+        let disk = self.disk.lock().unwrap();
+        CutDisk::after(Disk {
+            live: disk.live.clone(),
+            synced: disk.synced.clone(),
+            dir: disk.dir.clone(),
+            synced_dir: disk.synced_dir.clone(),
+            quiet: disk.quiet,
+            ..Disk::default()
+        })
+    }
+
+    fn after(disk: Disk) -> CutDisk {
+        CutDisk {
+            disk: Arc::new(Mutex::new(disk)),
+            locks: MemFiles::default(),
+        }
     }
 
     pub fn acknowledge(&self, count: usize) {

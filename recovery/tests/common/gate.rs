@@ -6,21 +6,21 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
-use saguin_log_engine::storage::{File, FileSystem, Lock, MemFiles};
+use saguin_log_engine::storage::{File, FileSystem, Lock};
 
 /// The writing side waits for an answer at each of these.
 type Stop = Sender<Sender<()>>;
 
 #[derive(Clone, Debug)]
 pub struct GatedFiles {
-    files: MemFiles,
+    files: Arc<dyn FileSystem>,
     gate: Arc<Mutex<Option<Stop>>>,
 }
 
 impl GatedFiles {
-    pub fn new(files: MemFiles) -> GatedFiles {
+    pub fn new(files: impl FileSystem + 'static) -> GatedFiles {
         GatedFiles {
-            files,
+            files: Arc::new(files),
             gate: Arc::default(),
         }
     }

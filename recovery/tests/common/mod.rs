@@ -6,11 +6,14 @@ pub mod gate;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use saguin_log_engine::format::Kind;
 use saguin_log_engine::storage::{FileSystem, MemFiles};
-use saguin_log_engine::{ChannelId, Engine, NewRecord, Operation, Options, ReadLimit};
+use saguin_log_engine::{
+    Batch, ChannelId, Durability, Engine, NewRecord, Operation, Options, ReadLimit,
+};
 use saguin_recovery::{RecoverError, Report, recover};
 
 pub const DIR: &str = "/data";
@@ -23,6 +26,8 @@ pub fn options() -> Options {
         prepare_ahead: false,
         tidy_in_background: false,
         checkpoint_entries: 2,
+        // What is unsynced stays so until somebody asks.
+        flush_interval: Duration::from_secs(1 << 30),
         wake: None,
         ..Options::default()
     }
@@ -69,6 +74,24 @@ pub fn append(engine: &Engine, channel: ChannelId, body: &str) -> u64 {
         max_bytes: None,
     };
     engine.submit(op).wait().unwrap().offsets[0].unwrap()
+}
+
+/// One operation, acknowledged once it is written.
+pub fn interval(operation: Operation) -> Batch {
+    Batch {
+        operations: vec![operation],
+        durability: Durability::Interval,
+    }
+}
+
+/// As [`append`], acknowledged once it is written.
+pub fn append_interval(engine: &Engine, channel: ChannelId, body: &str) -> u64 {
+    let op = Operation::Append {
+        channel,
+        record: record(body),
+        max_bytes: None,
+    };
+    engine.submit(interval(op)).wait().unwrap().offsets[0].unwrap()
 }
 
 pub fn bodies(engine: &Engine, channel: ChannelId, from: u64) -> Vec<(u64, String)> {

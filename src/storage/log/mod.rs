@@ -295,13 +295,16 @@ impl Store for LogStore {
                 Err(_) => return self.answer(done, Err(CommitError::NoSpace), true),
             }
         }
+        let batch = engine::Batch {
+            operations,
+            ..engine::Batch::default()
+        };
         let ready = self.ready.clone();
         let callback = move |outcome: Outcome| {
             let outcome = outcome.map(|receipt| spread(receipt, &kept));
             ready.lock().push_back((done, outcome));
         };
-        self.engine
-            .submit_with(engine::Batch { operations }, Box::new(callback));
+        self.engine.submit_with(batch, Box::new(callback));
     }
 
     fn run_completions(&self) -> usize {

@@ -241,7 +241,10 @@ pub fn to_batch(engine: &Engine, ops: &[Op]) -> Result<Batch, String> {
         .iter()
         .map(|op| to_operation(engine, op))
         .collect::<Result<Vec<Operation>, String>>()?;
-    Ok(Batch { operations })
+    Ok(Batch {
+        operations,
+        ..Batch::default()
+    })
 }
 
 fn to_operation(engine: &Engine, op: &Op) -> Result<Operation, String> {
