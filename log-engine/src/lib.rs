@@ -37,7 +37,9 @@ mod tail;
 mod tidy;
 mod writer;
 
-pub use batch::{Batch, ChannelId, CommitError, NewRecord, Operation, Receipt, Tidy, TrimPlan};
+pub use batch::{
+    Batch, ChannelId, CommitError, NewRecord, Operation, Receipt, Target, Tidy, TrimPlan,
+};
 pub use engine::{
     Engine, MAX_BATCH_BYTES, MAX_BATCH_OPERATIONS, MAX_KEY_BYTES, MAX_SEGMENT_BYTES,
     MAX_VALUE_BYTES, MIN_SEGMENT_BYTES, Options, Recovered, Wake,

@@ -181,6 +181,27 @@ fn the_other_operations_have_the_documented_bytes() {
     assert_eq!(frame(&ops, 46, 0), OTHERS);
 }
 
+#[test]
+fn holds_and_what_a_prologue_says_of_them_have_the_documented_bytes() {
+    let held = Op::Held {
+        count: 2,
+        bytes: 300,
+    };
+    let hold = Op::Hold {
+        key: b"k/7",
+        record: RECORD,
+    };
+    let drop = Op::Drop {
+        freed: 21,
+        key: b"k/7",
+    };
+    let moved = Op::MoveHold {
+        key: b"k/7",
+        record: RECORD,
+    };
+    assert_eq!(frame(&[held, hold, drop, moved], 47, 0), HOLDS);
+}
+
 const HEADER: &str = concat!(
     "53414755494e4c47deac12a001000000303132333435363738396162636465660200000000000000",
     "2c01000000000000fecaad0b000000000000000400000000004d65d49a01000073616775696e2030",
@@ -204,4 +225,8 @@ const OTHERS: &str = concat!(
     "061303612f62150201fc9a95a3ad331504626f647916020103e807d00f17020115180202150401fc",
     "9a95a3ad331504626f64791902016b0576616c75651a02016b1b0401fc9a95a3ad331504626f6479",
     "1c03060103612f62fc9a95a3ad331504626f64791d020302e807d00ffc9a95a3ad331504626f6479",
+);
+const HOLDS: &str = concat!(
+    "3d01efc6300000002f000000000000002e0000000000000004000000000000000502ac021e036b2f",
+    "37fc9a95a3ad331504626f64791f15036b2f3720036b2f37fc9a95a3ad331504626f647900000000",
 );

@@ -88,6 +88,11 @@ pub enum DamageKind {
     Operation(OpError),
     /// A verified frame contradicts what came before it.
     State(StateError),
+    /// Records that were held back when the log began here are nowhere in it.
+    HoldsGone {
+        /// How many.
+        count: u64,
+    },
     /// The directory once held this log, but holds no segments.
     SegmentsGone {
         /// The log's id.
@@ -145,6 +150,10 @@ impl std::fmt::Display for DamageKind {
             ),
             DamageKind::Operation(error) => error.fmt(f),
             DamageKind::State(error) => error.fmt(f),
+            DamageKind::HoldsGone { count } => write!(
+                f,
+                "{count} records that were held back before the oldest segment were neither released nor moved"
+            ),
             DamageKind::SegmentsGone { id } => write!(
                 f,
                 "log {id} was here and has no segments any more; restore them, or remove this file to start a new log"

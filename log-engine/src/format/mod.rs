@@ -7,6 +7,7 @@
 mod frame;
 mod header;
 mod op;
+mod position;
 mod varint;
 
 pub use frame::{
@@ -17,3 +18,4 @@ pub use header::{
     FORMAT_VERSION, HeaderError, MAGIC, SEGMENT_HEADER_BYTES, SegmentHeader, WRITER_BYTES,
 };
 pub use op::{Kind, MAX_NAME_BYTES, Op, OpError, Ops, RecordRef, StateLine};
+pub use position::{POSITIONS, decode_position, position_key, position_value};

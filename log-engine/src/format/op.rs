@@ -9,6 +9,7 @@
 //!    2 state        v channel, u8 kind, bytes name, v next, v floor, v ceiling, v count, v bytes
 //!    3 segments     v oldest segment that belongs to the log
 //!    4 seal         v next segment
+//!    5 held         v count, v bytes
 //!   16 append       v channel, v offset, record
 //!   17 trim         v channel, v floor, v removed, v freed
 //!   18 set          v channel, v offset, v replaced, bytes key, record
@@ -23,6 +24,9 @@
 //!   27 move record  v channel, v offset, record
 //!   28 move entry   v channel, v offset, u8 deletion, bytes key, record
 //!   29 move job     v channel, v offset, v attempts, v first, v last, record
+//!   30 hold         bytes key, record
+//!   31 drop         v freed, bytes key
+//!   32 move hold    bytes key, record
 //! ```
 //!
 //! *freed* is the counted size of what goes; *replaced* is 0 where the key had no entry, else that
@@ -118,6 +122,10 @@ pub enum Op<'a> {
     Seal {
         next_segment: u64,
     },
+    Held {
+        count: u64,
+        bytes: u64,
+    },
     Append {
         channel: u32,
         offset: u64,
@@ -200,6 +208,18 @@ pub enum Op<'a> {
         offset: u64,
         attempts: u32,
         attempted: Option<(u64, u64)>,
+        record: RecordRef<'a>,
+    },
+    Hold {
+        key: &'a [u8],
+        record: RecordRef<'a>,
+    },
+    Drop {
+        freed: u64,
+        key: &'a [u8],
+    },
+    MoveHold {
+        key: &'a [u8],
         record: RecordRef<'a>,
     },
 }
@@ -289,6 +309,7 @@ impl Op<'_> {
             }
             Op::Segments { oldest } => head(3, &[oldest]),
             Op::Seal { next_segment } => head(4, &[next_segment]),
+            Op::Held { count, bytes } => head(5, &[count, bytes]),
             Op::Append {
                 channel,
                 offset,
@@ -402,6 +423,20 @@ impl Op<'_> {
                 head(29, &numbers);
                 put_record(out, &record);
             }
+            Op::Hold { key, record } => {
+                head(30, &[]);
+                put_bytes(out, key);
+                put_record(out, &record);
+            }
+            Op::Drop { freed, key } => {
+                head(31, &[freed]);
+                put_bytes(out, key);
+            }
+            Op::MoveHold { key, record } => {
+                head(32, &[]);
+                put_bytes(out, key);
+                put_record(out, &record);
+            }
             Op::Put { space, key, value } => {
                 head(25, &[]);
                 out.push(space);
@@ -493,6 +528,10 @@ impl<'a> Fields<'_, 'a> {
             4 => Op::Seal {
                 next_segment: f.number("next segment")?,
             },
+            5 => Op::Held {
+                count: f.number("count")?,
+                bytes: f.number("bytes")?,
+            },
             16 => Op::Append {
                 channel: f.id()?,
                 offset: f.offset()?,
@@ -582,6 +621,18 @@ impl<'a> Fields<'_, 'a> {
                     record: f.record()?,
                 }
             }
+            30 => Op::Hold {
+                key: f.bytes("key")?,
+                record: f.record()?,
+            },
+            31 => Op::Drop {
+                freed: f.number("freed")?,
+                key: f.bytes("key")?,
+            },
+            32 => Op::MoveHold {
+                key: f.bytes("key")?,
+                record: f.record()?,
+            },
             found => return Err(OpError::UnknownKind { found }),
         })
     }
@@ -771,6 +822,16 @@ mod tests {
                 attempted: Some((5, 6)),
                 record,
             },
+            Op::Held {
+                count: 2,
+                bytes: 300,
+            },
+            Op::Hold { key: b"k", record },
+            Op::Drop {
+                freed: 40,
+                key: b"k",
+            },
+            Op::MoveHold { key: b"k", record },
         ]
     }
 
