@@ -188,6 +188,7 @@ fn open_providers(
             dir: provider.log_dir.clone(),
             segment_bytes: provider.segment_bytes,
             tail_cache_bytes: provider.tail_cache_bytes,
+            only_provider: config.broker.storage.providers.len() == 1,
             wake: wake.clone(),
         };
         let opened = LogStore::open(&options, &specs);

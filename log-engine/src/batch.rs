@@ -4,6 +4,7 @@ use bytes::Bytes;
 
 use crate::format::Kind;
 use crate::latch::Failure;
+use crate::state::Location;
 
 /// A channel of one log. Stable for the life of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -132,7 +133,31 @@ pub enum Operation {
         /// The record it becomes there.
         record: NewRecord,
     },
-    /// Stores a small value.
+    /// Holds a record back: kept and counted, in no channel and without an offset, until it is
+    /// released or dropped. How many there may be is the caller's to bound; each takes its key and
+    /// about 100 bytes of memory.
+    Hold {
+        /// Key, at most [`MAX_KEY_BYTES`](crate::MAX_KEY_BYTES), under which nothing may be held yet.
+        key: Bytes,
+        /// The record.
+        record: NewRecord,
+    },
+    /// Moves a held record to where it is for, in one step; takes the offset that takes.
+    Release {
+        /// Key.
+        key: Bytes,
+        /// What becomes of the record, which the caller read with [`Engine::held`].
+        ///
+        /// [`Engine::held`]: crate::Engine::held
+        target: Target,
+    },
+    /// Gives a held record up.
+    Drop {
+        /// Key.
+        key: Bytes,
+    },
+    /// Stores a small value. One in the namespace [`POSITIONS`](crate::format::POSITIONS) is a
+    /// consumer's position, and lies at or below its channel's next offset.
     Put {
         /// Namespace.
         space: u8,
@@ -150,6 +175,90 @@ pub enum Operation {
     },
     /// Housekeeping of the engine itself.
     Tidy(Tidy),
+}
+
+/// What a held record becomes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// [`Operation::Append`].
+    Append {
+        /// A sequence.
+        channel: ChannelId,
+        /// The record.
+        record: NewRecord,
+        /// Counted bytes the channel may hold with it.
+        max_bytes: Option<u64>,
+    },
+    /// [`Operation::Set`].
+    Set {
+        /// A map.
+        channel: ChannelId,
+        /// Its key.
+        key: Bytes,
+        /// The record.
+        record: NewRecord,
+    },
+    /// [`Operation::Remove`].
+    Remove {
+        /// A map.
+        channel: ChannelId,
+        /// Its key.
+        key: Bytes,
+        /// The deletion, as a record.
+        record: NewRecord,
+    },
+    /// [`Operation::Enqueue`].
+    Enqueue {
+        /// A work set.
+        channel: ChannelId,
+        /// The record.
+        record: NewRecord,
+        /// Counted bytes the channel may hold with it.
+        max_bytes: Option<u64>,
+    },
+}
+
+impl From<Target> for Operation {
+    fn from(target: Target) -> Operation {
+        match target {
+            Target::Append {
+                channel,
+                record,
+                max_bytes,
+            } => Operation::Append {
+                channel,
+                record,
+                max_bytes,
+            },
+            Target::Set {
+                channel,
+                key,
+                record,
+            } => Operation::Set {
+                channel,
+                key,
+                record,
+            },
+            Target::Remove {
+                channel,
+                key,
+                record,
+            } => Operation::Remove {
+                channel,
+                key,
+                record,
+            },
+            Target::Enqueue {
+                channel,
+                record,
+                max_bytes,
+            } => Operation::Enqueue {
+                channel,
+                record,
+                max_bytes,
+            },
+        }
+    }
 }
 
 /// One step of making an old segment unnecessary. Only the engine makes one.
@@ -177,6 +286,12 @@ pub(crate) enum TidyStep {
     Job {
         channel: ChannelId,
         offset: u64,
+        record: NewRecord,
+    },
+    /// A hold that lies at `at`.
+    Hold {
+        key: Bytes,
+        at: Location,
         record: NewRecord,
     },
     /// A small value of `len` bytes that lies in `from`.
@@ -272,17 +387,34 @@ impl Operation {
             Operation::Set { key, record, .. } | Operation::Remove { key, record, .. } => {
                 key.len() + record.body.len()
             }
-            Operation::Forget { key, .. } | Operation::Delete { key, .. } => key.len(),
+            Operation::Forget { key, .. }
+            | Operation::Delete { key, .. }
+            | Operation::Drop { key } => key.len(),
+            Operation::Hold { key, record } => key.len() + record.body.len(),
+            Operation::Release { key, target } => FIXED_BOUND + key.len() + target.opaque_bytes(),
             Operation::Put { key, value, .. } => key.len() + value.len(),
             Operation::Tidy(Tidy(step)) => match step {
                 TidyStep::Record { record, .. } | TidyStep::Job { record, .. } => record.body.len(),
-                TidyStep::Entry { key, record, .. } => key.len() + record.body.len(),
+                TidyStep::Entry { key, record, .. } | TidyStep::Hold { key, record, .. } => {
+                    key.len() + record.body.len()
+                }
                 TidyStep::Key { key, len, .. } => key.len() + len,
                 TidyStep::Oldest { .. } | TidyStep::Flush => 0,
             },
             Operation::Trim(_) | Operation::Attempt { .. } | Operation::Resolve { .. } => 0,
         };
         (FIXED_BOUND + opaque) as u64
+    }
+}
+
+impl Target {
+    fn opaque_bytes(&self) -> usize {
+        match self {
+            Target::Append { record, .. } | Target::Enqueue { record, .. } => record.body.len(),
+            Target::Set { key, record, .. } | Target::Remove { key, record, .. } => {
+                key.len() + record.body.len()
+            }
+        }
     }
 }
 
@@ -337,6 +469,27 @@ pub enum CommitError {
         /// The offset.
         offset: u64,
     },
+    /// Something is held under this key already.
+    AlreadyHeld {
+        /// The key.
+        key: Bytes,
+    },
+    /// Nothing is held under this key.
+    NotHeld {
+        /// The key.
+        key: Bytes,
+    },
+    /// A consumer's position lies past the end of its channel.
+    PositionAhead {
+        /// The channel.
+        channel: ChannelId,
+        /// Its next offset.
+        next: u64,
+        /// The position.
+        position: u64,
+    },
+    /// An entry of the namespace of positions is not one.
+    BadPosition,
     /// The floor moved after the trim was planned; plan again.
     FloorMoved {
         /// The sequence.
@@ -381,6 +534,24 @@ impl std::fmt::Display for CommitError {
                     "channel {}: nothing unresolved at offset {offset}",
                     channel.0
                 )
+            }
+            CommitError::AlreadyHeld { key } => {
+                write!(f, "something is held under {} already", key.escape_ascii())
+            }
+            CommitError::NotHeld { key } => {
+                write!(f, "nothing is held under {}", key.escape_ascii())
+            }
+            CommitError::PositionAhead {
+                channel,
+                next,
+                position,
+            } => write!(
+                f,
+                "channel {}: position {position} is past the next offset {next}",
+                channel.0
+            ),
+            CommitError::BadPosition => {
+                f.write_str("a position is a channel and a name, and eight bytes")
             }
             CommitError::FloorMoved { channel, floor } => {
                 write!(f, "channel {}: the floor is {floor} by now", channel.0)

@@ -47,6 +47,7 @@ breakages! {
     FloorWithoutDeletion "floor-without-deletion" "A trim raises the floor and deletes nothing.",
     DeletionWithoutFloor "deletion-without-floor" "A trim deletes and leaves the floor where it was.",
     HalfDeadLetter "half-dead-letter" "A job that moves to the dead letters stays in its queue.",
+    HalfRelease "half-release" "A hold that is released is dropped and goes nowhere.",
     HalfBatch "half-batch" "What a refused batch did before it was refused is kept.",
     ForgetAttempts "forget-attempts" "A restart forgets how often jobs were tried.",
     TornTailAccepts "torn-tail-accepts" "A frame whose checksum does not match is believed.",

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicU64;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::batch::{Batch, ChannelId, CommitError, Operation, TidyStep};
+use crate::batch::{Batch, ChannelId, CommitError, Operation, Target, TidyStep};
 use crate::breakage::{self, Breakage};
 use crate::checkpoint::Checkpointed;
 use crate::commit::{Committer, TAKE};
@@ -549,7 +549,16 @@ fn bounded(batch: &Batch, bytes: u64) -> Result<(), CommitError> {
             Operation::Set { key, .. }
             | Operation::Remove { key, .. }
             | Operation::Forget { key, .. }
+            | Operation::Hold { key, .. }
+            | Operation::Drop { key }
             | Operation::Delete { key, .. } => key.len() <= MAX_KEY_BYTES,
+            Operation::Release { key, target } => {
+                let of_target = match target {
+                    Target::Set { key, .. } | Target::Remove { key, .. } => key.len(),
+                    Target::Append { .. } | Target::Enqueue { .. } => 0,
+                };
+                key.len().max(of_target) <= MAX_KEY_BYTES
+            }
             Operation::Put { key, value, .. } => {
                 key.len() <= MAX_KEY_BYTES && value.len() <= MAX_VALUE_BYTES
             }

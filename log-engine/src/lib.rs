@@ -42,7 +42,8 @@ mod tidy;
 mod writer;
 
 pub use batch::{
-    Batch, ChannelId, CommitError, Durability, NewRecord, Operation, Receipt, Tidy, TrimPlan,
+    Batch, ChannelId, CommitError, Durability, NewRecord, Operation, Receipt, Target, Tidy,
+    TrimPlan,
 };
 pub use checkpoint::{CheckpointFailure, Checkpointed};
 pub use counters::EngineCounters;

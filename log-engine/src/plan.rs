@@ -11,7 +11,9 @@ use bytes::Bytes;
 
 use crate::batch::{Batch, ChannelId, CommitError, NewRecord, Operation, Tidy, TidyStep, TrimPlan};
 use crate::breakage::{self, Breakage};
-use crate::format::{FrameBuilder, Kind, MAX_NAME_BYTES, Op, RecordRef};
+use crate::format::{
+    FrameBuilder, Kind, MAX_NAME_BYTES, Op, POSITIONS, RecordRef, decode_position,
+};
 use crate::state::{Channel, Content, KeyEntry, Numbers, State, ceiling};
 use crate::tail::StoredRecord;
 
@@ -33,6 +35,8 @@ pub(crate) struct Planner {
     jobs: HashMap<(u32, u64), Option<u64>>,
     /// Map entries this frame sets or drops (`None`).
     keys: HashMap<(u32, Bytes), Option<Entry>>,
+    /// Holds this frame takes (their size) or lets go (`None`).
+    holds: HashMap<Bytes, Option<u64>>,
     /// Small values this frame puts or deletes.
     values: HashSet<(u8, Bytes)>,
     /// Channels this frame defines.
@@ -60,6 +64,7 @@ enum Undo {
     Numbers(u32, Option<(u64, Numbers)>),
     Job((u32, u64), Option<Option<u64>>),
     Key((u32, Bytes), Option<Option<Entry>>),
+    Hold(Bytes, Option<Option<u64>>),
     Defined,
 }
 
@@ -71,6 +76,7 @@ impl Planner {
         self.frames += 1;
         self.jobs.clear();
         self.keys.clear();
+        self.holds.clear();
         self.values.clear();
         self.defined.clear();
         self.undo.clear();
@@ -230,7 +236,28 @@ impl Planner {
                 self.cache(*channel, offset, record, &Bytes::new(), false);
                 Ok(Some(offset))
             }
+            Operation::Hold { key, record } => {
+                if self.held(state, key).is_some() {
+                    return Err(CommitError::AlreadyHeld { key: key.clone() });
+                }
+                self.frame.push(&Op::Hold {
+                    key,
+                    record: as_ref(record),
+                });
+                self.set_hold(key, Some(record.size));
+                Ok(None)
+            }
+            Operation::Release { key, target } => {
+                // Both in one frame: the record is held or where it is for, never both or neither.
+                self.let_go(state, key)?;
+                if breakage::is(Breakage::HalfRelease) {
+                    return Ok(None);
+                }
+                self.operation(state, &target.clone().into())
+            }
+            Operation::Drop { key } => self.let_go(state, key).map(|()| None),
             Operation::Put { space, key, value } => {
+                self.judge_position(state, *space, key, value)?;
                 self.frame.push(&Op::Put {
                     space: *space,
                     key,
@@ -303,6 +330,16 @@ impl Planner {
                         offset: *offset,
                         attempts: item.attempts,
                         attempted: item.attempted,
+                        record: as_ref(record),
+                    });
+                }
+            }
+            TidyStep::Hold { key, at, record } => {
+                let entry = state.holds().get(key);
+                let untouched = !self.holds.contains_key(key);
+                if entry.is_some_and(|entry| entry.at == *at) && untouched {
+                    self.frame.push(&Op::MoveHold {
+                        key,
                         record: as_ref(record),
                     });
                 }
@@ -474,6 +511,49 @@ impl Planner {
         Ok(offset)
     }
 
+    /// The size of what is held under a key.
+    fn held(&self, state: &State, key: &Bytes) -> Option<u64> {
+        match self.holds.get(key) {
+            Some(&here) => here,
+            None => state.holds().get(key).map(|entry| entry.size),
+        }
+    }
+
+    fn let_go(&mut self, state: &State, key: &Bytes) -> Result<(), CommitError> {
+        let freed = self.held(state, key);
+        let freed = freed.ok_or_else(|| CommitError::NotHeld { key: key.clone() })?;
+        self.frame.push(&Op::Drop { freed, key });
+        self.set_hold(key, None);
+        Ok(())
+    }
+
+    /// A position past the end is of another log: from there on a consumer would miss what comes.
+    /// One below the floor is a consumer that retention has passed.
+    fn judge_position(
+        &self,
+        state: &State,
+        space: u8,
+        key: &Bytes,
+        value: &Bytes,
+    ) -> Result<(), CommitError> {
+        if space != POSITIONS {
+            return Ok(());
+        }
+        let (channel, position) = decode_position(key, value).ok_or(CommitError::BadPosition)?;
+        let channel = ChannelId(channel);
+        let known = state.channel(channel.0);
+        let known = known.ok_or(CommitError::UnknownChannel { channel })?;
+        let next = self.numbers(state, channel, known.kind)?.next;
+        if position > next {
+            return Err(CommitError::PositionAhead {
+                channel,
+                next,
+                position,
+            });
+        }
+        Ok(())
+    }
+
     fn cache(
         &mut self,
         channel: ChannelId,
@@ -581,12 +661,18 @@ impl Planner {
         self.undo.push(Undo::Key((channel.0, key.clone()), old));
     }
 
+    fn set_hold(&mut self, key: &Bytes, size: Option<u64>) {
+        let old = self.holds.insert(key.clone(), size);
+        self.undo.push(Undo::Hold(key.clone(), old));
+    }
+
     fn roll_back(&mut self) {
         while let Some(undo) = self.undo.pop() {
             match undo {
                 Undo::Numbers(channel, old) => self.numbers[channel as usize] = old,
                 Undo::Job(job, old) => restore(&mut self.jobs, job, old),
                 Undo::Key(key, old) => restore(&mut self.keys, key, old),
+                Undo::Hold(key, old) => restore(&mut self.holds, key, old),
                 Undo::Defined => drop(self.defined.pop()),
             }
         }

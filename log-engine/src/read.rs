@@ -11,7 +11,7 @@ use crate::engine::{Engine, Published, Shared};
 use crate::format::{Kind, Op, RecordRef};
 use crate::scan::{ScanError, Scanner};
 use crate::segment::{Segment, find};
-use crate::state::{Anchor, Channel, Content, Location, MapEntry, Numbers, WorkEntry};
+use crate::state::{Anchor, Channel, Content, HoldEntry, Location, MapEntry, Numbers, WorkEntry};
 use crate::sync::{Arc, read};
 use crate::tail::StoredRecord;
 
@@ -339,6 +339,48 @@ impl Engine {
             .map(Some)
     }
 
+    /// The record held under a key; its offset is 0, because it has none.
+    ///
+    /// # Errors
+    /// [`ReadError::Damaged`].
+    pub fn held(&self, key: &[u8]) -> Result<Option<StoredRecord>, ReadError> {
+        let published = read(&self.shared.published);
+        let Some(entry) = published.state.holds().get(key) else {
+            return Ok(None);
+        };
+        let mut frames = self.shared.frames();
+        drop(published);
+        frames.hold(key, &entry).map(Some)
+    }
+
+    /// What is held under keys that start with `prefix`, in key order: at most `most`, after the key
+    /// `after`.
+    #[must_use]
+    pub fn holds(
+        &self,
+        prefix: &[u8],
+        after: Option<&[u8]>,
+        most: usize,
+    ) -> Vec<(Bytes, HoldEntry)> {
+        let published = read(&self.shared.published);
+        let holds = published.state.holds();
+        let listed = |key: &Bytes| key.starts_with(prefix);
+        let first = holds.get(prefix).filter(|_| after.is_none());
+        let first = first.map(|entry| (Bytes::copy_from_slice(prefix), entry));
+        // Keys that start with a prefix come right after it.
+        let from = after.map_or(prefix, |after| after.max(prefix));
+        let rest = holds.after(Some(from)).take_while(|(key, _)| listed(key));
+        let rest = rest.map(|(key, entry)| (key.clone(), *entry));
+        first.into_iter().chain(rest).take(most).collect()
+    }
+
+    /// How many consumers have a position in a channel, and the lowest of these.
+    #[must_use]
+    pub fn positions(&self, channel: ChannelId) -> (u64, Option<u64>) {
+        let published = read(&self.shared.published);
+        published.state.positions().of(channel.0)
+    }
+
     /// A small value.
     #[must_use]
     pub fn value(&self, space: u8, key: &[u8]) -> Option<Bytes> {
@@ -460,6 +502,32 @@ impl Frames {
         entry: &MapEntry,
     ) -> Result<StoredRecord, ReadError> {
         self.one(entry.at, channel, entry.offset, key, entry.deletion)
+    }
+
+    /// A held record. One frame may hold, drop and hold again under one key: the last counts.
+    pub(crate) fn hold(
+        &mut self,
+        key: &[u8],
+        entry: &HoldEntry,
+    ) -> Result<StoredRecord, ReadError> {
+        let segment = self.segment(entry.at)?;
+        let mut scanner = scanner(&segment, entry.at);
+        let mut found = None;
+        if let Some((at, frame)) = scanner.next().map_err(|e| damaged(&segment, &e))? {
+            for op in frame.operations() {
+                match op.map_err(|e| damaged_at(&segment, at, &e.to_string()))? {
+                    Op::Hold { key: k, record } | Op::MoveHold { key: k, record } if k == key => {
+                        let key = Bytes::copy_from_slice(key);
+                        found = Some(stored(0, &record, key, false));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        found.ok_or_else(|| {
+            let what = format!("what is held under {} is not there", key.escape_ascii());
+            damaged_at(&segment, u64::from(entry.at.frame), &what)
+        })
     }
 
     /// One record out of one frame.

@@ -5,7 +5,7 @@
 //! The other order could lose a segment that a recovery still counts on.
 //!
 //! What pins the front segment (a current value, an unresolved job, a record of a slow channel, a
-//! small value) is *moved*: stated again at the end of the log under the same offset, once the log
+//! hold, a small value) is *moved*: stated again at the end of the log under the same offset, once the log
 //! takes more than about twice what is alive in it. A crash at any point leaves the old place or
 //! the new one.
 
@@ -20,7 +20,7 @@ use crate::breakage::{self, Breakage};
 use crate::engine::Engine;
 use crate::read::ReadError;
 use crate::segment::Segment;
-use crate::state::{Anchor, Content, Location, State};
+use crate::state::{Anchor, Content, HoldEntry, Location, State};
 use crate::sync::{Arc, lock, read};
 use crate::tail::StoredRecord;
 
@@ -80,6 +80,7 @@ enum Pin {
     Run(ChannelId, Anchor),
     Entry(ChannelId, Bytes, Place, bool),
     Job(ChannelId, Place),
+    Hold(Bytes, HoldEntry),
     Key(u8, Bytes, usize),
 }
 
@@ -203,6 +204,22 @@ impl crate::engine::Shared {
                 from = pins_of(&published.state, id, segment, offset, &mut pins, &mut bytes);
             }
         }
+        let mut after = Some(None::<Bytes>);
+        while let Some(key) = after.take()
+            && bytes < STEP_BYTES
+        {
+            let published = read(&self.published);
+            let mut looked = published.state.holds().after(key.as_deref()).peekable();
+            let mut last = None;
+            for (key, entry) in looked.by_ref().take(LOOK) {
+                last = Some(key.clone());
+                if entry.at.segment == segment && bytes < STEP_BYTES {
+                    bytes += entry.size;
+                    pins.push(Pin::Hold(key.clone(), *entry));
+                }
+            }
+            after = looked.peek().map(|_| last);
+        }
         let mut from = Some((0, Bytes::new()));
         while let Some(key) = from.take()
             && bytes < STEP_BYTES
@@ -269,6 +286,12 @@ impl crate::engine::Shared {
                     offset,
                     record,
                 });
+                Ok(size)
+            }
+            Pin::Hold(key, entry) => {
+                let record = as_new(frames.hold(&key, &entry)?);
+                let (at, size) = (entry.at, entry.size);
+                steps.push(TidyStep::Hold { key, at, record });
                 Ok(size)
             }
             Pin::Key(space, key, len) => {

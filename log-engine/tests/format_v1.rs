@@ -5,8 +5,8 @@
 use bytes::Bytes;
 use saguin_log_engine::format::{
     CheckpointHeader, CheckpointTrailer, Chunk, FLAG_CLEAN, FLAG_PROLOGUE, FLAG_SEAL, Footer,
-    FrameBuilder, JobItem, Kind, MapItem, Op, RecordRef, SegmentHeader, StateLine, ValueItem,
-    WRITER_BYTES, decode_frame,
+    FrameBuilder, HoldItem, JobItem, Kind, MapItem, Op, RecordRef, SegmentHeader, StateLine,
+    ValueItem, WRITER_BYTES, decode_frame,
 };
 use saguin_log_engine::state::{Anchor, Location};
 
@@ -256,6 +256,13 @@ fn a_checkpoint_has_the_documented_bytes() {
             segment: 1,
             frame: 4096,
         }]),
+        Chunk::Holds(vec![HoldItem {
+            key: Bytes::from_static(b"k/7"),
+            segment: 1,
+            frame: 4096,
+            size: 21,
+            timestamp: Some(1_764_500_000_123),
+        }]),
     ];
     let mut bytes = header.encode().to_vec();
     for chunk in &chunks {
@@ -263,7 +270,7 @@ fn a_checkpoint_has_the_documented_bytes() {
     }
     let trailer = CheckpointTrailer {
         crc: 0,
-        chunks: 3,
+        chunks: 4,
         reaches: 345,
         chunk_bytes: bytes.len() as u64 - 96,
     };
@@ -289,6 +296,27 @@ fn a_ceiling_and_a_skip_have_the_documented_bytes() {
         },
     ];
     assert_eq!(frame(&ops, 47, 0), CEILINGS);
+}
+
+#[test]
+fn holds_and_what_a_prologue_says_of_them_have_the_documented_bytes() {
+    let held = Op::Held {
+        count: 2,
+        bytes: 300,
+    };
+    let hold = Op::Hold {
+        key: b"k/7",
+        record: RECORD,
+    };
+    let drop = Op::Drop {
+        freed: 21,
+        key: b"k/7",
+    };
+    let moved = Op::MoveHold {
+        key: b"k/7",
+        record: RECORD,
+    };
+    assert_eq!(frame(&[held, hold, drop, moved], 47, 0), HOLDS);
 }
 
 const HEADER: &str = concat!(
@@ -331,6 +359,11 @@ const CHECKPOINT: &str = concat!(
     "00000000612f62060000000000000002000000281000001500000000000000017b4d65d49a010000",
     "013e0000000100000002000000010000000000000003000000000000000100000088130000150000",
     "0000000000000200000001e803000000000000d0070000000000002b000000020000000100000000",
-    "0000000201000000000000006b050000000000000076616c75650100000000100000534147554345",
-    "4e44244fe1a6030000005901000000000000b200000000000000",
+    "0000000201000000000000006b050000000000000076616c75650100000000100000300000000300",
+    "0000010000000000000003000000000000006b2f3701000000001000001500000000000000017b4d",
+    "65d49a0100005341475543454e44f2942e66040000005901000000000000e600000000000000",
+);
+const HOLDS: &str = concat!(
+    "353bbdfe300000002f000000000000002e0000000000000004000000000000000702ac021e036b2f",
+    "37fc9a95a3ad331504626f64791f15036b2f3720036b2f37fc9a95a3ad331504626f647900000000",
 );

@@ -169,6 +169,7 @@ impl Checkpoint {
     /// Takes it into a state that is at its segment's prologue. Everything was verified when it was
     /// found, so what does not fit now is a defect or worse: whoever calls replays the log instead.
     pub(crate) fn load(&self, state: &mut State) -> Result<(), String> {
+        let segment = u32::try_from(self.header.segment).map_err(|e| e.to_string())?;
         let mut at = CHECKPOINT_HEADER_BYTES as u64;
         let mut bytes = Vec::new();
         for _ in 0..self.trailer.chunks {
@@ -185,7 +186,7 @@ impl Checkpoint {
                 return Err("it became shorter while it was read".to_owned());
             }
             let chunk = Chunk::decode(&bytes).map_err(|e| e.to_string())?;
-            state.load(chunk).map_err(|e| e.to_string())?;
+            state.load(chunk, segment).map_err(|e| e.to_string())?;
             at += 4 + len as u64;
         }
         Ok(())

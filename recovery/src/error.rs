@@ -99,6 +99,11 @@ pub enum DamageKind {
     },
     /// A checkpoint contradicts the log it was made from.
     Checkpoint(String),
+    /// Records that were held back when the log began here are nowhere in it.
+    HoldsGone {
+        /// How many.
+        count: u64,
+    },
     /// The directory once held this log, but holds no segments.
     SegmentsGone {
         /// The log's id.
@@ -166,6 +171,10 @@ impl std::fmt::Display for DamageKind {
                 checkpoint.display()
             ),
             DamageKind::Checkpoint(why) => write!(f, "the checkpoint contradicts the log: {why}"),
+            DamageKind::HoldsGone { count } => write!(
+                f,
+                "{count} records that were held back before the oldest segment were neither released nor moved"
+            ),
             DamageKind::SegmentsGone { id } => write!(
                 f,
                 "log {id} was here and has no segments any more; restore them, or remove this file to start a new log"

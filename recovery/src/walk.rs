@@ -234,6 +234,12 @@ fn read(
     {
         return Err(missing(gap.unwrap_or(first.header.number - 1)));
     }
+    // Before the log was said to begin after a segment, what lay in it and is alive was moved.
+    let lost = state.holds().unseen();
+    if lost > 0 {
+        let kind = DamageKind::HoldsGone { count: lost };
+        return Err(Damage::new(&layout.segment_dir(), 0, kind).into());
+    }
     let belongs = |s: &Arc<Segment>| s.header.number >= oldest;
     let gone = before_gap
         .iter()

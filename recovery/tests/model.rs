@@ -13,10 +13,11 @@ use common::disk::CutDisk;
 use common::gate::GatedFiles;
 use common::*;
 use proptest::prelude::*;
+use saguin_log_engine::format::{POSITIONS, position_key, position_value};
 use saguin_log_engine::storage::FileSystem;
 use saguin_log_engine::{
     Batch, ChannelId, CommitError, Durability, Engine, Operation, Options, ReadError, ReadLimit,
-    Tidied,
+    Target, Tidied,
 };
 use saguin_recovery::{RecoverError, inspect, recover};
 
@@ -60,6 +61,24 @@ enum Step {
     Delete {
         key: u8,
     },
+    Hold {
+        key: u8,
+        len: usize,
+    },
+    Release {
+        pick: usize,
+        target: u8,
+    },
+    Drop {
+        pick: usize,
+    },
+    Position {
+        who: u8,
+        part: u64,
+    },
+    DeletePosition {
+        who: u8,
+    },
     /// Two appends and a job that is not there, in one batch: refused whole.
     Refused,
     Tidy,
@@ -96,6 +115,11 @@ fn change() -> impl Strategy<Value = Step> {
         1 => (0..5u8, any::<bool>()).prop_map(|(key, stale)| Step::Forget { key, stale }),
         2 => (0..5u8, any::<u8>()).prop_map(|(key, value)| Step::Put { key, value }),
         1 => (0..5u8).prop_map(|key| Step::Delete { key }),
+        3 => (0..6u8, 0..200usize).prop_map(|(key, len)| Step::Hold { key, len }),
+        2 => (any::<usize>(), 0..4u8).prop_map(|(pick, target)| Step::Release { pick, target }),
+        1 => any::<usize>().prop_map(|pick| Step::Drop { pick }),
+        2 => (0..4u8, 0..=105u64).prop_map(|(who, part)| Step::Position { who, part }),
+        1 => (0..4u8).prop_map(|who| Step::DeletePosition { who }),
         1 => Just(Step::Refused),
         2 => Just(Step::Tidy),
         1 => Just(Step::Flush),
@@ -122,6 +146,8 @@ struct Model {
     map: BTreeMap<Bytes, (u64, Option<String>)>,
     next_change: u64,
     keys: BTreeMap<Bytes, Bytes>,
+    held: BTreeMap<Bytes, String>,
+    positions: BTreeMap<u8, u64>,
 }
 
 impl Model {
@@ -138,6 +164,8 @@ impl Model {
             map: BTreeMap::new(),
             next_change: 1,
             keys: BTreeMap::new(),
+            held: BTreeMap::new(),
+            positions: BTreeMap::new(),
         }
     }
 
@@ -343,6 +371,51 @@ fn apply(engine: &Engine, c: &Channels, model: &mut Model, step: &Step, how: How
             );
             model.keys.remove(&key(k));
         }
+        Step::Hold { key: k, len } => {
+            let body = body(len, n);
+            let op = Operation::Hold {
+                key: key(k),
+                record: record(&body),
+            };
+            let answer = engine.submit(how.batch(vec![op])).wait();
+            if model.held.contains_key(&key(k)) {
+                assert_eq!(answer, Err(CommitError::AlreadyHeld { key: key(k) }));
+            } else {
+                assert_eq!(answer.unwrap().offsets, [None, None]);
+                model.held.insert(key(k), body);
+            }
+        }
+        Step::Release { pick, target } => release(engine, c, model, (pick, target), how),
+        Step::Drop { pick } => {
+            let Some(key) = held(model, pick) else { return };
+            how.offset_of(engine, Operation::Drop { key: key.clone() });
+            model.held.remove(&key);
+            let again = engine.submit(Operation::Drop { key: key.clone() }).wait();
+            assert_eq!(again, Err(CommitError::NotHeld { key }));
+        }
+        Step::Position { who, part } => {
+            let next = model.logs[0].next;
+            let position = next * part / 100;
+            let put = how.batch(vec![put_position(c, who, position)]);
+            let answer = engine.submit(put).wait();
+            if position <= next {
+                answer.unwrap();
+                model.positions.insert(who, position);
+            } else {
+                let refused = CommitError::PositionAhead {
+                    channel: c.log,
+                    next,
+                    position,
+                };
+                assert_eq!(answer, Err(refused));
+            }
+        }
+        Step::DeletePosition { who } => {
+            let key = Bytes::from(position_key(c.log.0, &[who]));
+            let space = POSITIONS;
+            how.offset_of(engine, Operation::Delete { space, key });
+            model.positions.remove(&who);
+        }
         Step::Refused => {
             let put = |channel: ChannelId| Operation::Append {
                 channel,
@@ -361,6 +434,74 @@ fn apply(engine: &Engine, c: &Channels, model: &mut Model, step: &Step, how: How
         Step::Flush => engine.flush().unwrap(),
         Step::Checkpoint(_) | Step::Close | Step::Die | Step::Cut => {}
     }
+}
+
+fn held(model: &Model, pick: usize) -> Option<Bytes> {
+    let at = pick % model.held.len().max(1);
+    model.held.keys().nth(at).cloned()
+}
+
+fn put_position(c: &Channels, who: u8, position: u64) -> Operation {
+    Operation::Put {
+        space: POSITIONS,
+        key: position_key(c.log.0, &[who]).into(),
+        value: Bytes::copy_from_slice(&position_value(position)),
+    }
+}
+
+/// What was held is read back, and goes to one of the places a record can go to.
+fn release(
+    engine: &Engine,
+    c: &Channels,
+    model: &mut Model,
+    (pick, target): (usize, u8),
+    how: How,
+) {
+    let Some(hold) = held(model, pick) else {
+        return;
+    };
+    let body = model.held.remove(&hold).unwrap();
+    let read = engine.held(&hold).unwrap().unwrap();
+    assert_eq!(read.body, body.as_bytes());
+    let record = record(&body);
+    let (target, expected) = match target {
+        0 => {
+            let (channel, max_bytes) = (c.log, None);
+            let expected = model.append(0, &body);
+            let target = Target::Append {
+                channel,
+                record,
+                max_bytes,
+            };
+            (target, expected)
+        }
+        1 => {
+            let (channel, max_bytes) = (c.work, None);
+            model.jobs.insert(model.next_job, (body, 0));
+            model.next_job += 1;
+            let target = Target::Enqueue {
+                channel,
+                record,
+                max_bytes,
+            };
+            (target, model.next_job - 1)
+        }
+        _ => {
+            let (channel, key) = (c.map, key(1));
+            model
+                .map
+                .insert(key.clone(), (model.next_change, Some(body)));
+            model.next_change += 1;
+            let target = Target::Set {
+                channel,
+                key,
+                record,
+            };
+            (target, model.next_change - 1)
+        }
+    };
+    let op = Operation::Release { key: hold, target };
+    assert_eq!(how.offset_of(engine, op), Some(expected));
 }
 
 fn compare(engine: &Engine, c: &Channels, model: &Model) {
@@ -419,6 +560,20 @@ fn compare(engine: &Engine, c: &Channels, model: &Model) {
     assert_eq!(seen, expected);
     let keys: BTreeMap<_, _> = engine.values(7, b"").into_iter().collect();
     assert_eq!(keys, model.keys);
+    let listed: Vec<_> = engine.holds(b"k", None, 100);
+    let listed: Vec<_> = listed.iter().map(|(k, hold)| (k, hold.size)).collect();
+    let expected = model.held.iter();
+    let expected: Vec<_> = expected.map(|(k, body)| (k, body.len() as u64)).collect();
+    assert_eq!(listed, expected);
+    for (key, body) in &model.held {
+        assert_eq!(engine.held(key).unwrap().unwrap().body, body.as_bytes());
+        let after = engine.holds(b"", Some(key), 1);
+        let next = model.held.keys().find(|other| *other > key);
+        assert_eq!(after.first().map(|(key, _)| key), next);
+    }
+    let lowest = model.positions.values().min().copied();
+    let positions = (model.positions.len() as u64, lowest);
+    assert_eq!(engine.positions(c.log), positions);
 }
 
 /// Opens the log, once what its checkpoints and footers say was seen to be what its frames say.

@@ -11,8 +11,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use common::disk::{CutDisk, Image};
 use common::*;
-use saguin_log_engine::storage::FileSystem;
-use saguin_log_engine::{Engine, Operation, Tidied};
+use saguin_log_engine::format::Kind;
+use saguin_log_engine::storage::{FileSystem, MemFiles};
+use saguin_log_engine::{Engine, NewRecord, Operation, Target, Tidied};
 use saguin_recovery::{RecoverError, inspect, recover};
 
 fn start(disk: &CutDisk) -> Engine {
@@ -21,6 +22,8 @@ fn start(disk: &CutDisk) -> Engine {
 }
 
 /// Step n appends record n, enqueues job n, and every third step moves that job to the dead letters.
+/// Every step holds a record, every second one releases it into the fifth channel, every fifth
+/// drops the one before.
 const STEPS: u64 = 24;
 
 fn scenario(disk: &CutDisk) {
@@ -46,8 +49,76 @@ fn scenario(disk: &CutDisk) {
         if step % 6 == 0 {
             engine.checkpoint().unwrap();
         }
+        hold_and_release(&engine, step);
         disk.acknowledge(step as usize);
     }
+}
+
+fn hold_key(step: u64) -> Bytes {
+    Bytes::from(format!("hold {step:02}"))
+}
+
+fn hold_and_release(engine: &Engine, step: u64) {
+    let released = engine.define("released", Kind::Sequence).unwrap();
+    let (key, body) = (hold_key(step), format!("held {step}"));
+    let record = record(&body);
+    let hold = Operation::Hold { key, record };
+    engine.submit(hold).wait().unwrap();
+    if step.is_multiple_of(2) {
+        let key = hold_key(step);
+        let read = engine.held(&key).unwrap().unwrap();
+        let target = Target::Append {
+            channel: released,
+            record: NewRecord {
+                timestamp: read.timestamp,
+                size: read.size,
+                body: read.body,
+            },
+            max_bytes: None,
+        };
+        let release = Operation::Release { key, target };
+        let offset = engine.submit(release).wait().unwrap().offsets[0];
+        assert_eq!(offset, Some(step / 2));
+    }
+    if step.is_multiple_of(5) && !(step - 1).is_multiple_of(2) {
+        let key = hold_key(step - 1);
+        engine.submit(Operation::Drop { key }).wait().unwrap();
+    }
+}
+
+/// Every record that was held is held, or where it was released to, or dropped: once.
+fn check_holds(engine: &Engine, acknowledged: u64) {
+    let Some((released, _)) = engine.channel_named(b"released") else {
+        assert_eq!(acknowledged, 0);
+        return;
+    };
+    let landed = bodies(engine, released, 1);
+    for (i, (_, body)) in landed.iter().enumerate() {
+        assert_eq!(*body, format!("held {}", 2 * (i + 1)));
+    }
+    for step in 1..=acknowledged + 1 {
+        let held = engine.held(&hold_key(step)).unwrap();
+        let landed = landed.len() as u64 >= step / 2 && step.is_multiple_of(2);
+        assert!(held.is_none() || !landed, "hold {step} is in both places");
+        if let Some(held) = &held {
+            assert_eq!(held.body, format!("held {step}").as_bytes());
+        }
+        if step > acknowledged {
+            continue;
+        }
+        let dropped = (step + 1).is_multiple_of(5) && !step.is_multiple_of(2);
+        if step.is_multiple_of(2) {
+            assert!(landed && held.is_none(), "hold {step} was released");
+        } else if !dropped {
+            assert!(held.is_some(), "hold {step} was not dropped");
+        } else if step < acknowledged {
+            assert!(held.is_none(), "hold {step} was dropped");
+        }
+    }
+    assert_eq!(
+        engine.holds(b"", None, 1000).len(),
+        engine.holds(b"hold", None, 1000).len()
+    );
 }
 
 /// Everything acknowledged is there, and what came after it is whole or absent.
@@ -72,6 +143,7 @@ fn check(engine: &Engine, acknowledged: u64) {
             (i as u64 + 1, &*format!("record {offset}"))
         );
     }
+    check_holds(engine, acknowledged);
     let Some((dead, _)) = engine.channel_named(b"dead") else {
         return;
     };
@@ -121,10 +193,9 @@ fn nothing_acknowledged_is_lost_to_a_power_cut_nor_to_a_second_one_in_the_recove
     assert!(second_cuts > 100, "{second_cuts} second cuts");
 }
 
-fn start_from(image: &Image, i: usize) -> Engine {
-    let files = image.mount();
-    // What has a checkpoint's name is a whole one, and says what the frames say.
-    match inspect(&files, Path::new(DIR), &mut ()) {
+/// What has a checkpoint's name is a whole one, and says what the frames say.
+fn checkpoints_hold(files: &MemFiles, i: usize) {
+    match inspect(files, Path::new(DIR), &mut ()) {
         Ok((report, _)) => {
             assert_eq!(report.contradiction, None, "image {i}");
             assert_eq!(report.rejected, [], "image {i}");
@@ -133,6 +204,14 @@ fn start_from(image: &Image, i: usize) -> Engine {
             matches!(error, RecoverError::NoLog { .. }),
             "image {i}: {error}"
         ),
+    }
+}
+
+fn start_from(image: &Image, i: usize) -> Engine {
+    let files = image.mount();
+    // Reading everything three times takes its time: every fifth will do, each kind comes by.
+    if i.is_multiple_of(5) {
+        checkpoints_hold(&files, i);
     }
     match open(&files) {
         Ok((engine, _)) => engine,
@@ -191,6 +270,11 @@ fn tidy_scenario(disk: &CutDisk) {
             };
             engine.submit(attempt).wait().unwrap();
             set("quiet", "set once");
+            let (key, record) = (hold_key(0), record("held long"));
+            engine
+                .submit(Operation::Hold { key, record })
+                .wait()
+                .unwrap();
             let (key, value) = (Bytes::from_static(b"key"), Bytes::from_static(b"value"));
             engine
                 .submit(Operation::Put {
@@ -259,6 +343,8 @@ fn check_tidied(engine: &Engine, acknowledged: u64) {
     assert!(jobs.len() == 1 || acknowledged < 20);
     assert!(jobs.len() == 2 || acknowledged >= 19);
     assert_eq!(engine.numbers(work).unwrap().count, jobs.len() as u64);
+    let held = engine.held(&hold_key(0)).unwrap().unwrap();
+    assert_eq!(held.body, "held long");
     assert_eq!(engine.value(1, b"key"), Some(Bytes::from_static(b"value")));
 }
 

@@ -340,7 +340,7 @@ fn the_keyspace_comes_back() {
     let put = |space, key, value| Operation::Put { space, key, value };
     engine.submit(put(1, b(b"a"), b(b"1"))).wait().unwrap();
     engine.submit(put(1, b(b"ab"), b(b"2"))).wait().unwrap();
-    engine.submit(put(2, b(b"a"), b(b"3"))).wait().unwrap();
+    engine.submit(put(3, b(b"a"), b(b"3"))).wait().unwrap();
     engine
         .submit(Operation::Delete {
             space: 1,
@@ -359,7 +359,7 @@ fn the_keyspace_comes_back() {
     let (engine, _) = open(&files).unwrap();
     assert_eq!(engine.value(1, b"a"), None);
     assert_eq!(engine.values(1, b"a"), [(b(b"ab"), b(b"2"))]);
-    assert_eq!(engine.value(2, b"a"), Some(b(b"3")));
+    assert_eq!(engine.value(3, b"a"), Some(b(b"3")));
 }
 
 #[test]

@@ -231,6 +231,8 @@ pub enum Chunk {
     },
     /// Values of the keyspace, in key order.
     Values(Vec<ValueItem>),
+    /// Records that are held back, in key order.
+    Holds(Vec<HoldItem>),
 }
 
 /// A map entry.
@@ -284,6 +286,21 @@ pub struct ValueItem {
     pub segment: u32,
     /// Position of its frame.
     pub frame: u32,
+}
+
+/// A record that is held back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HoldItem {
+    /// Key.
+    pub key: Bytes,
+    /// Segment number of its frame.
+    pub segment: u32,
+    /// Position of its frame.
+    pub frame: u32,
+    /// Counted size.
+    pub size: u64,
+    /// Unix milliseconds.
+    pub timestamp: Option<u64>,
 }
 
 impl Chunk {
@@ -348,6 +365,13 @@ mod tests {
             segment: 1,
             frame: 5000,
         };
+        let hold = HoldItem {
+            key: Bytes::from_static(b"k/7"),
+            segment: 2,
+            frame: 4300,
+            size: 30,
+            timestamp: Some(5),
+        };
         vec![
             Chunk::Map {
                 channel: 1,
@@ -358,6 +382,7 @@ mod tests {
                 jobs: vec![job],
             },
             Chunk::Values(vec![value]),
+            Chunk::Holds(vec![hold]),
         ]
     }
 

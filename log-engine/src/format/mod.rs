@@ -10,11 +10,12 @@ mod footer;
 mod frame;
 mod header;
 mod op;
+mod position;
 mod varint;
 
 pub use checkpoint::{
     CHECKPOINT_HEADER_BYTES, CHECKPOINT_TRAILER_BYTES, CheckpointError, CheckpointHeader,
-    CheckpointTrailer, Chunk, JobItem, MAX_CHUNK_BYTES, MapItem, ValueItem,
+    CheckpointTrailer, Chunk, HoldItem, JobItem, MAX_CHUNK_BYTES, MapItem, ValueItem,
 };
 pub use footer::{FOOTER_TRAILER_BYTES, Footer, FooterError, MAX_FOOTER_BYTES};
 pub use frame::{
@@ -25,3 +26,4 @@ pub use header::{
     FORMAT_VERSION, HeaderError, MAGIC, SEGMENT_HEADER_BYTES, SegmentHeader, WRITER_BYTES,
 };
 pub use op::{Kind, MAX_NAME_BYTES, Op, OpError, Ops, RecordRef, StateLine};
+pub use position::{POSITIONS, decode_position, position_key, position_value};

@@ -11,6 +11,7 @@
 //!    4 seal         v next segment
 //!    5 ceiling      v channel, v ceiling
 //!    6 skip         v channel, v next
+//!    7 held         v count, v bytes
 //!   16 append       v channel, v offset, record
 //!   17 trim         v channel, v floor, v removed, v freed
 //!   18 set          v channel, v offset, v replaced, bytes key, record
@@ -25,6 +26,9 @@
 //!   27 move record  v channel, v offset, record
 //!   28 move entry   v channel, v offset, u8 deletion, bytes key, record
 //!   29 move job     v channel, v offset, v attempts, v first, v last, record
+//!   30 hold         bytes key, record
+//!   31 drop         v freed, bytes key
+//!   32 move hold    bytes key, record
 //! ```
 //!
 //! *freed* is the counted size of what goes; *replaced* is 0 where the key had no entry, else that
@@ -130,6 +134,10 @@ pub enum Op<'a> {
         channel: u32,
         next: u64,
     },
+    Held {
+        count: u64,
+        bytes: u64,
+    },
     Append {
         channel: u32,
         offset: u64,
@@ -212,6 +220,18 @@ pub enum Op<'a> {
         offset: u64,
         attempts: u32,
         attempted: Option<(u64, u64)>,
+        record: RecordRef<'a>,
+    },
+    Hold {
+        key: &'a [u8],
+        record: RecordRef<'a>,
+    },
+    Drop {
+        freed: u64,
+        key: &'a [u8],
+    },
+    MoveHold {
+        key: &'a [u8],
         record: RecordRef<'a>,
     },
 }
@@ -303,6 +323,7 @@ impl Op<'_> {
             Op::Seal { next_segment } => head(4, &[next_segment]),
             Op::Ceiling { channel, ceiling } => head(5, &[channel.into(), ceiling]),
             Op::Skip { channel, next } => head(6, &[channel.into(), next]),
+            Op::Held { count, bytes } => head(7, &[count, bytes]),
             Op::Append {
                 channel,
                 offset,
@@ -416,6 +437,20 @@ impl Op<'_> {
                 head(29, &numbers);
                 put_record(out, &record);
             }
+            Op::Hold { key, record } => {
+                head(30, &[]);
+                put_bytes(out, key);
+                put_record(out, &record);
+            }
+            Op::Drop { freed, key } => {
+                head(31, &[freed]);
+                put_bytes(out, key);
+            }
+            Op::MoveHold { key, record } => {
+                head(32, &[]);
+                put_bytes(out, key);
+                put_record(out, &record);
+            }
             Op::Put { space, key, value } => {
                 head(25, &[]);
                 out.push(space);
@@ -515,6 +550,10 @@ impl<'a> Fields<'_, 'a> {
                 channel: f.id()?,
                 next: f.number("next")?,
             },
+            7 => Op::Held {
+                count: f.number("count")?,
+                bytes: f.number("bytes")?,
+            },
             16 => Op::Append {
                 channel: f.id()?,
                 offset: f.offset()?,
@@ -604,6 +643,18 @@ impl<'a> Fields<'_, 'a> {
                     record: f.record()?,
                 }
             }
+            30 => Op::Hold {
+                key: f.bytes("key")?,
+                record: f.record()?,
+            },
+            31 => Op::Drop {
+                freed: f.number("freed")?,
+                key: f.bytes("key")?,
+            },
+            32 => Op::MoveHold {
+                key: f.bytes("key")?,
+                record: f.record()?,
+            },
             found => return Err(OpError::UnknownKind { found }),
         })
     }
@@ -801,6 +852,16 @@ mod tests {
                 attempted: Some((5, 6)),
                 record,
             },
+            Op::Held {
+                count: 2,
+                bytes: 300,
+            },
+            Op::Hold { key: b"k", record },
+            Op::Drop {
+                freed: 40,
+                key: b"k",
+            },
+            Op::MoveHold { key: b"k", record },
         ]
     }
 

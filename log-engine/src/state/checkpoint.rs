@@ -2,21 +2,23 @@
 //!
 //! A checkpoint names a segment; the state at that segment's prologue is what it stands for. The
 //! numbers are in the prologue itself, and where records of sequences lie is in the footers of the
-//! segments before it. What is left, the entries of maps, work sets and the keyspace, is copied
-//! piece by piece *while commits go on*, so the copy is of no one moment. That is no harm: the replay
-//! from the prologue on makes every change again that was made meanwhile. Of what was alive at the
-//! prologue, only what went before it was copied is not in the copy, and its going is replayed with
-//! the size it gave back; that is the very case of a log whose front is gone.
+//! segments before it. What is left, the entries of maps, work sets and the keyspace and what is held
+//! back, is copied piece by piece *while commits go on*, so the copy is of no one moment. That is no
+//! harm: what lies in that segment or a later one is not taken from the copy, and the replay makes
+//! every change again that was made meanwhile. Of what was alive at the prologue, only what went, or
+//! was written elsewhere, before it was copied is missing then; its going is replayed with the size
+//! it gave back, its moving with all of it. That is the very case of a log whose front is gone.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 
 use super::{
-    Anchor, Content, KeyEntry, Location, MapEntry, SequenceIndex, State, StateError, WorkEntry,
+    Anchor, Content, HoldEntry, KeyEntry, Location, MapEntry, SequenceIndex, State, StateError,
+    WorkEntry,
 };
 use crate::breakage::{self, Breakage};
-use crate::format::{Chunk, JobItem, Kind, MapItem, Op, ValueItem};
+use crate::format::{Chunk, HoldItem, JobItem, MapItem, Op, ValueItem};
 
 /// Bytes of keys and values after which a chunk takes no more.
 const CHUNK_BYTES: usize = 1 << 20;
@@ -28,6 +30,8 @@ pub(crate) enum Cursor {
     Channel(u32, u64),
     /// At this key of the keyspace.
     Key(u8, Bytes),
+    /// After this key of what is held back.
+    Hold(Option<Bytes>),
     /// At the end.
     Done,
 }
@@ -75,91 +79,113 @@ impl State {
             }
             *cursor = Cursor::Key(0, Bytes::new());
         }
-        let Cursor::Key(space, key) = cursor.clone() else {
-            return None;
-        };
-        let (values, next) = full(
-            most,
-            self.keyspace.range((space, key)..),
-            |(name, entry)| {
+        if let Cursor::Key(space, key) = cursor.clone() {
+            let values = self.keyspace.range((space, key)..);
+            let (values, next) = full(most, values, |(name, entry)| {
                 let bytes = name.1.len() + entry.value.len();
                 (bytes, name.clone(), value_item(name, entry))
-            },
-        );
+            });
+            *cursor = match next {
+                Some((space, key)) => Cursor::Key(space, key),
+                None => Cursor::Hold(None),
+            };
+            if !values.is_empty() {
+                return Some(Chunk::Values(values));
+            }
+        }
+        let Cursor::Hold(after) = cursor.clone() else {
+            return None;
+        };
+        let mut last = after.clone();
+        let (holds, next) = full(most, self.holds.after(after.as_deref()), |(key, entry)| {
+            (key.len(), key.clone(), hold_item(key, entry))
+        });
+        if let Some(hold) = holds.last() {
+            last = Some(hold.key.clone());
+        }
         *cursor = match next {
-            Some((space, key)) => Cursor::Key(space, key),
+            Some(_) => Cursor::Hold(last),
             None => Cursor::Done,
         };
-        (!values.is_empty()).then_some(Chunk::Values(values))
+        (!holds.is_empty()).then_some(Chunk::Holds(holds))
     }
 
-    /// Takes one piece of a checkpoint into the state at its segment's prologue. What came after the
-    /// prologue is left to the replay.
+    /// Takes one piece of a checkpoint into the state at the prologue of `segment`. What lies there or
+    /// later is left to the replay.
     ///
     /// # Errors
     /// [`StateError`] where the piece contradicts the prologue.
-    pub fn load(&mut self, chunk: Chunk) -> Result<(), StateError> {
+    pub fn load(&mut self, chunk: Chunk, segment: u32) -> Result<(), StateError> {
+        let earlier = |at: u32| at < segment || breakage::is(Breakage::BelieveCopy);
         match chunk {
             Chunk::Map { channel, entries } => {
-                let Some(next) = self.next_of(channel, Kind::Map)? else {
-                    return Ok(());
-                };
-                for item in entries.into_iter().filter(|item| before(item.offset, next)) {
-                    let at = Location {
-                        segment: item.segment,
-                        frame: item.frame,
-                    };
-                    let entry = MapEntry {
-                        offset: item.offset,
-                        at,
-                        size: item.size,
-                        timestamp: item.timestamp,
-                        deletion: item.deletion,
-                    };
-                    let (_, map) = self.map_mut(channel)?;
-                    if map.get(&item.key).is_some() {
-                        let offset = item.offset;
-                        return Err(StateError::NoSuchItem { channel, offset });
-                    }
-                    map.insert(item.key, entry);
-                    self.placed(at);
+                for item in entries.into_iter().filter(|item| earlier(item.segment)) {
+                    self.load_entry(channel, item)?;
                 }
             }
             Chunk::Work { channel, jobs } => {
-                let Some(next) = self.next_of(channel, Kind::Work)? else {
-                    return Ok(());
-                };
-                for item in jobs.into_iter().filter(|item| before(item.offset, next)) {
-                    let at = Location {
-                        segment: item.segment,
-                        frame: item.frame,
-                    };
-                    let entry = WorkEntry {
-                        at,
-                        size: item.size,
-                        timestamp: item.timestamp,
-                        attempts: item.attempts,
-                        attempted: item.attempted,
-                    };
-                    let offset = item.offset;
-                    let (_, work) = self.work_mut(channel)?;
-                    if work.get(offset).is_some() {
-                        return Err(StateError::NoSuchItem { channel, offset });
-                    }
-                    work.insert(offset, entry);
-                    self.placed(at);
+                for item in jobs.into_iter().filter(|item| earlier(item.segment)) {
+                    self.load_job(channel, &item)?;
                 }
             }
             Chunk::Values(values) => {
-                for item in values {
-                    let at = Location {
-                        segment: item.segment,
-                        frame: item.frame,
-                    };
+                for item in values.into_iter().filter(|item| earlier(item.segment)) {
+                    let at = place(item.segment, item.frame);
+                    self.check_position(item.space, &item.key, &item.value)?;
                     self.put((item.space, item.key), item.value, at);
                 }
             }
+            Chunk::Holds(holds) => {
+                for item in holds.into_iter().filter(|item| earlier(item.segment)) {
+                    let at = place(item.segment, item.frame);
+                    let entry = HoldEntry {
+                        at,
+                        size: item.size,
+                        timestamp: item.timestamp,
+                    };
+                    self.holds.moved(&item.key, entry)?;
+                    self.placed(at);
+                }
+            }
         }
+        Ok(())
+    }
+
+    fn load_entry(&mut self, channel: u32, item: MapItem) -> Result<(), StateError> {
+        let at = place(item.segment, item.frame);
+        let offset = item.offset;
+        let entry = MapEntry {
+            offset,
+            at,
+            size: item.size,
+            timestamp: item.timestamp,
+            deletion: item.deletion,
+        };
+        let (numbers, map) = self.map_mut(channel)?;
+        if offset >= numbers.next || map.get(&item.key).is_some() {
+            return Err(StateError::NoSuchItem { channel, offset });
+        }
+        map.insert(item.key, entry);
+        self.placed(at);
+        Ok(())
+    }
+
+    fn load_job(&mut self, channel: u32, item: &JobItem) -> Result<(), StateError> {
+        let at = place(item.segment, item.frame);
+        let offset = item.offset;
+        let entry = WorkEntry {
+            at,
+            size: item.size,
+            timestamp: item.timestamp,
+            attempts: item.attempts,
+            attempted: item.attempted,
+        };
+        let (numbers, work) = self.work_mut(channel)?;
+        if offset >= numbers.next || work.get(offset).is_some() {
+            return Err(StateError::NoSuchItem { channel, offset });
+        }
+        work.insert(offset, entry);
+        self.placed(at);
         Ok(())
     }
 
@@ -244,21 +270,14 @@ impl State {
         if self.keyspace != other.keyspace || self.keyspace_bytes != other.keyspace_bytes {
             return Some("the small values".to_owned());
         }
+        if self.positions != other.positions {
+            return Some("the positions".to_owned());
+        }
+        if self.holds != other.holds {
+            return Some("what is held back, or where".to_owned());
+        }
         let differ = self.entries != other.entries;
         differ.then(|| "how much lies in which segment".to_owned())
-    }
-
-    /// The next offset of a channel of a kind; `None` where the channel is not known yet.
-    fn next_of(&self, channel: u32, wanted: Kind) -> Result<Option<u64>, StateError> {
-        match self.channels.get(&channel) {
-            None => Ok(None),
-            Some(known) if known.kind == wanted => Ok(Some(known.numbers.next)),
-            Some(known) => Err(StateError::WrongKind {
-                channel,
-                kind: known.kind,
-                wanted,
-            }),
-        }
     }
 }
 
@@ -304,9 +323,8 @@ impl SegmentRuns {
     }
 }
 
-/// Whether an offset was taken before the prologue that states `next`.
-fn before(offset: u64, next: u64) -> bool {
-    offset < next || breakage::is(Breakage::BelieveCopy)
+fn place(segment: u32, frame: u32) -> Location {
+    Location { segment, frame }
 }
 
 /// Takes items until a chunk is full: the items, and the place of the next one.
@@ -348,6 +366,16 @@ fn job_item(offset: u64, entry: &WorkEntry) -> JobItem {
         timestamp: entry.timestamp,
         attempts: entry.attempts,
         attempted: entry.attempted,
+    }
+}
+
+fn hold_item(key: &Bytes, entry: &HoldEntry) -> HoldItem {
+    HoldItem {
+        key: key.clone(),
+        segment: entry.at.segment,
+        frame: entry.at.frame,
+        size: entry.size,
+        timestamp: entry.timestamp,
     }
 }
 

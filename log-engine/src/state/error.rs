@@ -63,6 +63,37 @@ pub enum StateError {
         /// The offset.
         offset: u64,
     },
+    /// It holds a record under a key that is held already.
+    HeldTwice {
+        /// The key, escaped.
+        key: String,
+    },
+    /// It releases, drops or moves a hold that is not there or is of another size.
+    NotHeld {
+        /// The key, escaped.
+        key: String,
+    },
+    /// A segment's prologue states other holds than the frames before it add up to.
+    HoldsDisagree {
+        /// Count and bytes replay gave.
+        replayed: (u64, u64),
+        /// Count and bytes the prologue says.
+        stated: (u64, u64),
+    },
+    /// A consumer's position is not readable as one.
+    NoPosition {
+        /// Key of the entry, escaped.
+        key: String,
+    },
+    /// A consumer's position lies past the end of its channel.
+    PositionAhead {
+        /// The channel.
+        channel: u32,
+        /// The channel's next offset.
+        next: u64,
+        /// The position.
+        found: u64,
+    },
     /// A segment's prologue states other numbers than the frames before it add up to.
     PrologueDisagrees {
         /// The channel.
@@ -135,6 +166,26 @@ impl std::fmt::Display for StateError {
                     "channel {channel}: nothing unresolved at offset {offset}"
                 )
             }
+            StateError::HeldTwice { key } => write!(f, "{key} is held already"),
+            StateError::NotHeld { key } => {
+                write!(f, "nothing of this size is held under {key}")
+            }
+            StateError::HoldsDisagree { replayed, stated } => write!(
+                f,
+                "the prologue states {} holds of {} bytes, the frames before it add up to {} of {}",
+                stated.0, stated.1, replayed.0, replayed.1
+            ),
+            StateError::NoPosition { key } => {
+                write!(f, "the entry {key} is not a consumer's position")
+            }
+            StateError::PositionAhead {
+                channel,
+                next,
+                found,
+            } => write!(
+                f,
+                "channel {channel}: a consumer is at {found}, past the next offset {next}"
+            ),
             StateError::PrologueDisagrees {
                 channel,
                 replayed,

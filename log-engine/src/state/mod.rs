@@ -7,7 +7,9 @@
 pub(crate) mod ceiling;
 mod checkpoint;
 mod error;
+mod holds;
 mod map;
+mod positions;
 mod sequence;
 mod work;
 
@@ -18,12 +20,14 @@ use bytes::Bytes;
 pub(crate) use checkpoint::Cursor;
 pub use checkpoint::SegmentRuns;
 pub use error::StateError;
+pub use holds::{HoldEntry, HoldIndex};
 pub use map::{MapEntry, MapIndex};
+pub use positions::PositionIndex;
 pub use sequence::{Anchor, SequenceIndex};
 pub use work::{WorkEntry, WorkIndex};
 
 use crate::breakage::{self, Breakage};
-use crate::format::{Kind, Op, RecordRef, StateLine};
+use crate::format::{Kind, Op, POSITIONS, RecordRef, StateLine, decode_position};
 
 /// Where a record lies: the frame that holds it. The record is found by walking the frame's
 /// operations, because the frame's checksum has to be verified anyway.
@@ -148,8 +152,10 @@ pub struct State {
     names: HashMap<Box<[u8]>, u32>,
     keyspace: BTreeMap<(u8, Bytes), KeyEntry>,
     keyspace_bytes: u64,
+    positions: PositionIndex,
+    holds: HoldIndex,
     oldest_segment: u64,
-    /// Per segment: map entries, jobs and small values that lie in it.
+    /// Per segment: map entries, jobs, holds and small values that lie in it.
     entries: BTreeMap<u32, u64>,
 }
 
@@ -183,6 +189,18 @@ impl State {
         &self.keyspace
     }
 
+    /// What is held back.
+    #[must_use]
+    pub fn holds(&self) -> &HoldIndex {
+        &self.holds
+    }
+
+    /// Where consumers are.
+    #[must_use]
+    pub fn positions(&self) -> &PositionIndex {
+        &self.positions
+    }
+
     /// The oldest segment that belongs to the log, as the newest prologue states it; zero before
     /// the first.
     #[must_use]
@@ -203,7 +221,8 @@ impl State {
     /// Bytes of what is alive: counted sizes, and the small values.
     #[must_use]
     pub fn alive_bytes(&self) -> u64 {
-        self.keyspace_bytes + self.channels.values().map(|c| c.numbers.bytes).sum::<u64>()
+        let channels = self.channels.values().map(|c| c.numbers.bytes);
+        self.keyspace_bytes + self.holds.bytes() + channels.sum::<u64>()
     }
 
     fn placed(&mut self, at: Location) {
@@ -228,7 +247,11 @@ impl State {
             .channels
             .iter()
             .map(|(&id, channel)| Op::State(channel.line(id)));
-        std::iter::once(segments).chain(lines)
+        let held = Op::Held {
+            count: self.holds.count(),
+            bytes: self.holds.bytes(),
+        };
+        [segments, held].into_iter().chain(lines)
     }
 
     /// What a deliberate defect makes of a recovered state; nothing without the feature.
@@ -263,6 +286,7 @@ impl State {
                 self.oldest_segment = self.oldest_segment.max(oldest);
                 Ok(())
             }
+            Op::Held { count, bytes } => self.holds.restate(count, bytes),
             // Read by whoever walks segments; it changes no channel.
             Op::Seal { .. } => Ok(()),
             Op::Ceiling { channel, ceiling } => self.set_ceiling(channel, ceiling),
@@ -359,7 +383,27 @@ impl State {
                 attempted,
                 record,
             } => self.move_job(channel, offset, (attempts, attempted), &record, at),
+            Op::Hold { key, record } => {
+                self.holds.hold(key, HoldEntry::new(at, &record))?;
+                self.placed(at);
+                Ok(())
+            }
+            Op::Drop { freed, key } => {
+                if let Some(was) = self.holds.drop(key, freed)? {
+                    self.left(was);
+                }
+                Ok(())
+            }
+            Op::MoveHold { key, record } => {
+                let was = self.holds.moved(key, HoldEntry::new(at, &record))?;
+                self.placed(at);
+                if let Some(was) = was {
+                    self.left(was);
+                }
+                Ok(())
+            }
             Op::Put { space, key, value } => {
+                self.check_position(space, key, value)?;
                 let key = (space, Bytes::copy_from_slice(key));
                 self.put(key, Bytes::copy_from_slice(value), at);
                 Ok(())
@@ -367,8 +411,7 @@ impl State {
             Op::Delete { space, key } => {
                 let key = (space, Bytes::copy_from_slice(key));
                 if let Some(old) = self.keyspace.remove(&key) {
-                    self.keyspace_bytes -= key_bytes(&key, &old.value);
-                    self.left(old.at);
+                    self.forget_value(&key, &old);
                 }
                 Ok(())
             }
@@ -380,8 +423,47 @@ impl State {
         let old = self.keyspace.insert(key.clone(), KeyEntry { value, at });
         self.placed(at);
         if let Some(old) = old {
-            self.keyspace_bytes -= key_bytes(&key, &old.value);
-            self.left(old.at);
+            self.forget_value(&key, &old);
+        }
+        if let Some(KeyEntry { value, .. }) = self.keyspace.get(&key)
+            && let Some((channel, position)) = position_in(&key, value)
+        {
+            self.positions.add(channel, position);
+        }
+    }
+
+    /// Judges the position an entry of the keyspace is, if it is in their namespace. One below the
+    /// floor is a consumer that retention has passed; one past the end is of another log, or of this
+    /// one before it lost something.
+    fn check_position(&self, space: u8, key: &[u8], value: &[u8]) -> Result<(), StateError> {
+        if space != POSITIONS {
+            return Ok(());
+        }
+        let Some((channel, found)) = decode_position(key, value) else {
+            let key = key.escape_ascii().to_string();
+            return Err(StateError::NoPosition { key });
+        };
+        let known = self.channels.get(&channel);
+        let next = known
+            .ok_or(StateError::UnknownChannel { channel })?
+            .numbers
+            .next;
+        if found > next {
+            return Err(StateError::PositionAhead {
+                channel,
+                next,
+                found,
+            });
+        }
+        Ok(())
+    }
+
+    /// What goes with a value that was replaced or deleted.
+    fn forget_value(&mut self, key: &(u8, Bytes), old: &KeyEntry) {
+        self.keyspace_bytes -= key_bytes(key, &old.value);
+        self.left(old.at);
+        if let Some((channel, position)) = position_in(key, &old.value) {
+            self.positions.remove(channel, position);
         }
     }
 
@@ -709,6 +791,11 @@ impl State {
             }),
         }
     }
+}
+
+/// The channel and position an entry of the keyspace is, if it is one.
+fn position_in(key: &(u8, Bytes), value: &[u8]) -> Option<(u32, u64)> {
+    (key.0 == POSITIONS).then(|| decode_position(&key.1, value))?
 }
 
 fn key_bytes(key: &(u8, Bytes), value: &Bytes) -> u64 {

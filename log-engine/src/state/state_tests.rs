@@ -321,3 +321,148 @@ fn of_two_footers_that_name_a_record_the_later_one_counts() {
     let seen: Vec<_> = index.runs().map(|a| (a.offset, a.end())).collect();
     assert_eq!(seen, [(11, 31), (31, 101), (101, 111)]);
 }
+
+fn hold(key: &'static [u8], size: u64) -> Op<'static> {
+    Op::Hold {
+        key,
+        record: record(size),
+    }
+}
+
+#[test]
+fn what_is_held_counts_as_alive_until_it_is_dropped() {
+    let mut s = state();
+    s.apply(&hold(b"a", 10), AT).expect("hold");
+    s.apply(&hold(b"b", 5), AT).expect("hold");
+    assert_eq!((s.holds().count(), s.alive_bytes()), (2, 15));
+    assert!(s.needs(1), "its segment stays");
+    assert!(matches!(
+        s.apply(&hold(b"a", 1), AT),
+        Err(StateError::HeldTwice { .. })
+    ));
+    let wrong = Op::Drop {
+        freed: 9,
+        key: b"a",
+    };
+    assert!(matches!(
+        s.apply(&wrong, AT),
+        Err(StateError::NotHeld { .. })
+    ));
+    let later = Location {
+        segment: 2,
+        frame: 4096,
+    };
+    let moved = Op::MoveHold {
+        key: b"b",
+        record: record(5),
+    };
+    s.apply(&moved, later).expect("moved");
+    let drop = Op::Drop {
+        freed: 10,
+        key: b"a",
+    };
+    s.apply(&drop, later).expect("drop");
+    assert!(s.apply(&drop, later).is_err(), "once");
+    assert!(!s.needs(1) && s.needs(2));
+    assert_eq!((s.holds().count(), s.alive_bytes()), (1, 5));
+}
+
+#[test]
+fn holds_from_before_the_replay_turn_up_or_are_missed() {
+    let mut s = State::default();
+    let held = |count, bytes| Op::Held { count, bytes };
+    s.apply(&held(2, 12), AT).expect("where the replay begins");
+    assert_eq!((s.holds().unseen(), s.alive_bytes()), (2, 12));
+    let moved = Op::MoveHold {
+        key: b"a",
+        record: record(5),
+    };
+    s.apply(&moved, AT).expect("one of the two");
+    assert!(s.holds().get(b"a").is_some());
+    let too_much = Op::Drop {
+        freed: 8,
+        key: b"b",
+    };
+    assert!(s.apply(&too_much, AT).is_err(), "seven bytes are left");
+    let drop = Op::Drop {
+        freed: 7,
+        key: b"b",
+    };
+    s.apply(&drop, AT).expect("the other");
+    assert_eq!(s.holds().unseen(), 0);
+    assert!(s.apply(&drop, AT).is_err(), "there were two");
+    s.apply(&held(1, 5), AT).expect("as it adds up");
+    assert!(matches!(
+        s.apply(&held(2, 5), AT),
+        Err(StateError::HoldsDisagree { .. })
+    ));
+}
+
+#[test]
+fn a_channel_knows_its_lowest_position_and_none_passes_its_end() {
+    let mut s = state();
+    for offset in 1..=3 {
+        let append = Op::Append {
+            channel: 0,
+            offset,
+            record: record(10),
+        };
+        s.apply(&append, AT).expect("append");
+    }
+    let put = |s: &mut State, who: &[u8], position: u64| {
+        let key = crate::format::position_key(0, who);
+        let value = crate::format::position_value(position);
+        let op = Op::Put {
+            space: POSITIONS,
+            key: &key,
+            value: &value,
+        };
+        s.apply(&op, AT)
+    };
+    assert_eq!(s.positions().of(0), (0, None));
+    put(&mut s, b"a", 2).expect("put");
+    put(&mut s, b"b", 2).expect("put");
+    put(&mut s, b"c", 4).expect("at the end");
+    assert_eq!(s.positions().of(0), (3, Some(2)));
+    let ahead = StateError::PositionAhead {
+        channel: 0,
+        next: 4,
+        found: 5,
+    };
+    assert_eq!(put(&mut s, b"a", 5), Err(ahead));
+    put(&mut s, b"a", 3).expect("goes on");
+    assert_eq!(s.positions().of(0), (3, Some(2)));
+    put(&mut s, b"b", 4).expect("goes on");
+    assert_eq!(s.positions().of(0), (3, Some(3)));
+    let trim = Op::Trim {
+        channel: 0,
+        floor: 4,
+        removed: 3,
+        freed: 30,
+    };
+    s.apply(&trim, AT).expect("trim");
+    assert_eq!(
+        s.positions().of(0),
+        (3, Some(3)),
+        "below the floor is legal"
+    );
+    put(&mut s, b"d", 1).expect("stated again below the floor");
+    for who in [b"a", b"b", b"c", b"d"] {
+        let key = crate::format::position_key(0, who);
+        let delete = Op::Delete {
+            space: POSITIONS,
+            key: &key,
+        };
+        s.apply(&delete, AT).expect("delete");
+    }
+    assert_eq!(s.positions().of(0), (0, None));
+    let no_position = Op::Put {
+        space: POSITIONS,
+        key: b"abc",
+        value: b"",
+    };
+    assert!(matches!(
+        s.apply(&no_position, AT),
+        Err(StateError::NoPosition { .. })
+    ));
+}

@@ -5,6 +5,7 @@
 //! its completion.
 
 mod message;
+mod space;
 
 use std::collections::{HashMap, VecDeque};
 use std::path::PathBuf;
@@ -21,6 +22,7 @@ use super::contract::{
     Records, Space, Store, StoreError, WorkItem,
 };
 use super::message::Record;
+use space::Spaces;
 
 /// How a log provider is run.
 #[derive(Clone)]
@@ -31,6 +33,8 @@ pub struct LogOptions {
     pub segment_bytes: u64,
     /// Bound of the cache of recent records, in bytes.
     pub tail_cache_bytes: u64,
+    /// It is the only provider: every position kept in it is of one of its own channels.
+    pub only_provider: bool,
     /// Called once per commit when completions are ready to be run; must not block.
     pub wake: Arc<dyn Fn() + Send + Sync>,
 }
@@ -84,6 +88,7 @@ impl std::error::Error for OpenError {}
 /// A log directory as a store.
 pub struct LogStore {
     engine: Engine,
+    spaces: Spaces,
     max_bytes: HashMap<ChannelId, u64>,
     ready: Arc<Ready>,
 }
@@ -166,6 +171,9 @@ impl LogStore {
         Ok((
             LogStore {
                 engine,
+                spaces: Spaces {
+                    own_positions: options.only_provider,
+                },
                 max_bytes,
                 ready: Arc::default(),
             },
@@ -247,12 +255,12 @@ impl LogStore {
                 record: message::to_record(&message, false),
             },
             Operation::Put { space, key, value } => To::Put {
-                space: space as u8,
+                space: self.spaces.of(space),
                 key,
                 value,
             },
             Operation::Delete { space, key } => To::Delete {
-                space: space as u8,
+                space: self.spaces.of(space),
                 key,
             },
         }))
@@ -277,15 +285,22 @@ impl LogStore {
 impl Store for LogStore {
     fn submit(&self, batch: Batch, done: Completion) {
         let mut operations = Vec::with_capacity(batch.operations.len());
-        // Which of the contract's operations each of the engine's stands for.
+        // How many of the engine's operations each of the contract's is.
         let mut kept = Vec::with_capacity(batch.operations.len());
         for operation in batch.operations {
+            let earlier = match &operation {
+                Operation::Put { space, key, .. } | Operation::Delete { space, key } => {
+                    self.spaces.clear_earlier(*space, key)
+                }
+                _ => None,
+            };
             match self.translate(operation) {
                 Ok(Some(operation)) => {
+                    kept.push(1 + usize::from(earlier.is_some()));
                     operations.push(operation);
-                    kept.push(true);
+                    operations.extend(earlier);
                 }
-                Ok(None) => kept.push(false),
+                Ok(None) => kept.push(0),
                 Err(StoreError::Failed(reason)) => {
                     let failure = engine::Failure {
                         reason: reason.into(),
@@ -393,24 +408,32 @@ impl Store for LogStore {
     }
 
     fn get(&self, space: Space, key: &[u8]) -> Option<Bytes> {
-        self.engine.value(space as u8, key)
+        let earlier = || self.engine.value(self.spaces.earlier(space)?, key);
+        self.engine
+            .value(self.spaces.of(space), key)
+            .or_else(earlier)
     }
 
     fn scan(&self, space: Space, prefix: &[u8]) -> Vec<(Bytes, Bytes)> {
-        self.engine.values(space as u8, prefix)
+        let mut found = self.engine.values(self.spaces.of(space), prefix);
+        if let Some(earlier) = self.spaces.earlier(space) {
+            found.extend(self.engine.values(earlier, prefix));
+            found.sort();
+        }
+        found
     }
 }
 
 /// Puts an engine's offsets where the contract's operations were: one that changed nothing was not
-/// submitted and took none.
-fn spread(receipt: engine::Receipt, kept: &[bool]) -> engine::Receipt {
-    if receipt.offsets.len() == kept.len() {
+/// submitted and took none, one that was two took what the first of them took.
+fn spread(receipt: engine::Receipt, kept: &[usize]) -> engine::Receipt {
+    if kept.iter().all(|&operations| operations == 1) {
         return receipt;
     }
     let mut taken = receipt.offsets.into_iter();
     let offsets = kept
         .iter()
-        .map(|&kept| if kept { taken.next().flatten() } else { None });
+        .map(|&operations| taken.by_ref().take(operations).fold(None, Option::or));
     engine::Receipt {
         lsn: receipt.lsn,
         offsets: offsets.collect(),
@@ -469,6 +492,10 @@ fn store_error(error: CommitError) -> StoreError {
         other @ (CommitError::UnknownChannel { .. }
         | CommitError::WrongKind { .. }
         | CommitError::FloorMoved { .. }
+        | CommitError::AlreadyHeld { .. }
+        | CommitError::NotHeld { .. }
+        | CommitError::PositionAhead { .. }
+        | CommitError::BadPosition
         | CommitError::BadName
         | CommitError::Failed(_)) => StoreError::Failed(other.to_string()),
     }

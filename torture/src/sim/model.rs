@@ -136,6 +136,16 @@ pub enum Op {
         /// Record there.
         record: Record,
     },
+    /// Holds a record back.
+    Hold(Bytes, Record),
+    /// Lets a hold become what another operation adds.
+    Release(Bytes, Box<Op>),
+    /// Gives a hold up.
+    Drop(Bytes),
+    /// Stores a consumer's position: channel, consumer, position.
+    Position(u32, Bytes, u64),
+    /// Deletes one.
+    NoPosition(u32, Bytes),
     /// Stores a small value.
     Put(u8, Bytes, Bytes),
     /// Deletes a small value.
@@ -149,6 +159,10 @@ pub struct Model {
     pub channels: Vec<Channel>,
     /// The keyspace.
     pub values: BTreeMap<(u8, Bytes), Bytes>,
+    /// What is held back.
+    pub holds: BTreeMap<Bytes, Record>,
+    /// Consumers' positions, by channel and name.
+    pub positions: BTreeMap<(u32, Bytes), u64>,
 }
 
 /// What a batch is given: per operation its offset or id.
@@ -236,6 +250,36 @@ impl Model {
                 self.resolve(*work, *offset)?;
                 Ok(Some(taken))
             }
+            Op::Hold(key, record) => {
+                if self.holds.contains_key(key) {
+                    return Err(CommitError::AlreadyHeld { key: key.clone() });
+                }
+                self.holds.insert(key.clone(), record.clone());
+                Ok(None)
+            }
+            Op::Release(key, target) => {
+                self.let_go(key)?;
+                self.operation(target)
+            }
+            Op::Drop(key) => self.let_go(key).map(|()| None),
+            Op::Position(id, consumer, position) => {
+                let channel = ChannelId(*id);
+                let known = self.channels.get(*id as usize);
+                let next = known.ok_or(CommitError::UnknownChannel { channel })?.next;
+                if *position > next {
+                    return Err(CommitError::PositionAhead {
+                        channel,
+                        next,
+                        position: *position,
+                    });
+                }
+                self.positions.insert((*id, consumer.clone()), *position);
+                Ok(None)
+            }
+            Op::NoPosition(id, consumer) => {
+                self.positions.remove(&(*id, consumer.clone()));
+                Ok(None)
+            }
             Op::Put(space, key, value) => {
                 self.values.insert((*space, key.clone()), value.clone());
                 Ok(None)
@@ -244,6 +288,13 @@ impl Model {
                 self.values.remove(&(*space, key.clone()));
                 Ok(None)
             }
+        }
+    }
+
+    fn let_go(&mut self, key: &Bytes) -> Result<(), CommitError> {
+        match self.holds.remove(key) {
+            Some(_) => Ok(()),
+            None => Err(CommitError::NotHeld { key: key.clone() }),
         }
     }
 
@@ -446,7 +497,11 @@ pub fn difference(expected: &Model, found: &Model) -> Option<String> {
         let name = String::from_utf8_lossy(&more.name);
         return Some(format!("a channel {name} that should not be there"));
     }
-    entries(&expected.values, &found.values).map(|e| format!("keyspace: {e}"))
+    let values = entries(&expected.values, &found.values).map(|e| format!("keyspace: {e}"));
+    let holds = || entries(&expected.holds, &found.holds).map(|e| format!("holds: {e}"));
+    let positions =
+        || entries(&expected.positions, &found.positions).map(|e| format!("positions: {e}"));
+    values.or_else(holds).or_else(positions)
 }
 
 fn entries<K: Ord + std::fmt::Debug, V: PartialEq + std::fmt::Debug>(

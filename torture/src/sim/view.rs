@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use saguin_log_engine::format::Kind;
+use saguin_log_engine::format::{Kind, POSITIONS, decode_position};
 use saguin_log_engine::{ChannelId, Engine, ReadError, ReadLimit, StoredRecord};
 
 use super::model::{Channel, Content, Job, Model, Record, Value};
@@ -42,7 +42,53 @@ pub fn view(engine: &Engine) -> Result<Model, String> {
     Ok(Model {
         channels: found.into_iter().map(|(_, channel)| channel).collect(),
         values,
+        holds: holds(engine)?,
+        positions: positions(engine)?,
     })
+}
+
+/// Everything held, by pages of three.
+fn holds(engine: &Engine) -> Result<BTreeMap<Bytes, Record>, String> {
+    let (mut holds, mut after) = (BTreeMap::new(), None::<Bytes>);
+    loop {
+        let page = engine.holds(b"", after.as_deref(), 3);
+        for (key, entry) in &page {
+            let stored = engine.held(key).map_err(|e| format!("hold {key:?}: {e}"))?;
+            let stored = stored.ok_or_else(|| format!("hold {key:?} has no record"))?;
+            if (stored.size, stored.timestamp) != (entry.size, entry.timestamp) {
+                return Err(format!(
+                    "hold {key:?} is listed as {entry:?}, is {stored:?}"
+                ));
+            }
+            holds.insert(key.clone(), record(&stored));
+        }
+        after = match page.last() {
+            Some((key, _)) => Some(key.clone()),
+            None => return Ok(holds),
+        };
+    }
+}
+
+/// Every position; what the engine says of each channel has to add up to them.
+fn positions(engine: &Engine) -> Result<BTreeMap<(u32, Bytes), u64>, String> {
+    let mut positions = BTreeMap::new();
+    for (key, value) in engine.values(POSITIONS, b"") {
+        let (channel, position) =
+            decode_position(&key, &value).ok_or_else(|| format!("{key:?} is not a position"))?;
+        positions.insert((channel, key.slice(4..)), position);
+    }
+    for channel in 0..NAMES.len() as u32 {
+        let here = positions.iter().filter(|((c, _), _)| *c == channel);
+        let here: Vec<u64> = here.map(|(_, position)| *position).collect();
+        let expected = (here.len() as u64, here.iter().min().copied());
+        let said = engine.positions(ChannelId(channel));
+        if said != expected {
+            return Err(format!(
+                "channel {channel} says positions {said:?}, its entries {expected:?}"
+            ));
+        }
+    }
+    Ok(positions)
 }
 
 fn channel(engine: &Engine, id: ChannelId, kind: Kind, name: &str) -> Result<Channel, String> {

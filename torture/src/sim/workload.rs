@@ -1,8 +1,8 @@
 //! What the simulated callers ask for: everything the engine can do, in every mixture.
 
 use bytes::Bytes;
-use saguin_log_engine::format::Kind;
-use saguin_log_engine::{Batch, ChannelId, Engine, NewRecord, Operation};
+use saguin_log_engine::format::{Kind, POSITIONS, position_key, position_value};
+use saguin_log_engine::{Batch, ChannelId, Engine, NewRecord, Operation, Target};
 
 use super::model::{Content, Model, Op, Record};
 use crate::rng::Rng;
@@ -136,7 +136,7 @@ impl Workload {
     }
 
     fn op(&mut self, model: &Model) -> Option<Op> {
-        Some(match self.rng.below(32) {
+        Some(match self.rng.below(40) {
             0..9 => {
                 let channel = self.channel(model, Kind::Sequence)?;
                 Op::Append(channel, self.record(), self.bound())
@@ -196,9 +196,59 @@ impl Workload {
                 let (name, kind) = NAMES[self.rng.index(NAMES.len())];
                 Op::Define(Bytes::from_static(name.as_bytes()), kind)
             }
+            32..35 => Op::Hold(self.hold_key(), self.record()),
+            35 | 36 => {
+                let key = self.held(model);
+                // Mostly what was held, as a release does; the engine does not compare them.
+                let record = match model.holds.get(&key) {
+                    Some(record) => record.clone(),
+                    None => self.record(),
+                };
+                Op::Release(key, Box::new(self.target(model, record)?))
+            }
+            37 => Op::Drop(self.held(model)),
+            38 => {
+                let channel = self.channel(model, Kind::Sequence)?;
+                let next = model.channels.get(channel as usize).map_or(1, |c| c.next);
+                let past = if self.rng.one_in(12) { 1 } else { 0 };
+                let position = (next + past).saturating_sub(self.rng.below(6));
+                Op::Position(channel, self.key(), position)
+            }
+            39 if self.rng.one_in(3) => {
+                let channel = self.channel(model, Kind::Sequence)?;
+                Op::NoPosition(channel, self.key())
+            }
             _ => {
                 let (name, _) = NAMES[self.rng.index(3)];
                 Op::Define(Bytes::from_static(name.as_bytes()), Kind::Map)
+            }
+        })
+    }
+
+    fn hold_key(&mut self) -> Bytes {
+        Bytes::from(format!("hold {}", self.rng.below(9)))
+    }
+
+    /// A key something is held under, mostly.
+    fn held(&mut self, model: &Model) -> Bytes {
+        let at = self.rng.index(model.holds.len());
+        match model.holds.keys().nth(at) {
+            Some(key) if !self.rng.one_in(20) => key.clone(),
+            _ => self.hold_key(),
+        }
+    }
+
+    fn target(&mut self, model: &Model, record: Record) -> Option<Op> {
+        Some(match self.rng.below(4) {
+            0 => {
+                let channel = self.channel(model, Kind::Work)?;
+                Op::Enqueue(channel, record, self.bound())
+            }
+            1 => Op::Set(self.channel(model, Kind::Map)?, self.key(), record),
+            2 => Op::Remove(self.channel(model, Kind::Map)?, self.key(), record),
+            _ => {
+                let channel = self.channel(model, Kind::Sequence)?;
+                Op::Append(channel, record, self.bound())
             }
         })
     }
@@ -302,7 +352,55 @@ fn to_operation(engine: &Engine, op: &Op) -> Result<Operation, String> {
             channel: ChannelId(channel),
             record: new_record(&record),
         },
+        Op::Hold(key, record) => Operation::Hold {
+            key,
+            record: new_record(&record),
+        },
+        Op::Release(key, target) => Operation::Release {
+            key,
+            target: to_target(*target)?,
+        },
+        Op::Drop(key) => Operation::Drop { key },
+        Op::Position(channel, consumer, position) => Operation::Put {
+            space: POSITIONS,
+            key: position_key(channel, &consumer).into(),
+            value: Bytes::copy_from_slice(&position_value(position)),
+        },
+        Op::NoPosition(channel, consumer) => Operation::Delete {
+            space: POSITIONS,
+            key: position_key(channel, &consumer).into(),
+        },
         Op::Put(space, key, value) => Operation::Put { space, key, value },
         Op::Delete(space, key) => Operation::Delete { space, key },
+    })
+}
+
+fn to_target(op: Op) -> Result<Target, String> {
+    Ok(match op {
+        Op::Append(channel, record, max_bytes) => Target::Append {
+            channel: ChannelId(channel),
+            record: new_record(&record),
+            max_bytes,
+        },
+        Op::Set(channel, key, record) => Target::Set {
+            channel: ChannelId(channel),
+            key,
+            record: new_record(&record),
+        },
+        Op::Remove(channel, key, record) => Target::Remove {
+            channel: ChannelId(channel),
+            key,
+            record: new_record(&record),
+        },
+        Op::Enqueue(channel, record, max_bytes) => Target::Enqueue {
+            channel: ChannelId(channel),
+            record: new_record(&record),
+            max_bytes,
+        },
+        other => {
+            return Err(format!(
+                "nothing is released as {other:?}: the rig is wrong"
+            ));
+        }
     })
 }
