@@ -180,8 +180,8 @@ fn nothing_acknowledged_is_lost_to_a_power_cut_nor_to_a_second_one_in_the_recove
         check(&engine, acknowledged);
         goes_on(&engine);
         drop(engine);
-        // Every ninth: the cut inside the recovery; each image is a cut of its own.
-        if i % 9 == 0 {
+        // Now and then a cut inside the recovery; each image of it is a cut of its own.
+        if i % 31 == 0 {
             let again = CutDisk::with(image);
             drop(start(&again));
             for image in again.take_images() {
@@ -360,7 +360,7 @@ fn nothing_alive_is_lost_when_old_segments_are_emptied_and_let_go() {
         while engine.tidy().unwrap() != Tidied::Nothing {}
         check_tidied(&engine, acknowledged);
         drop(engine);
-        if i % 17 == 0 {
+        if i % 43 == 0 {
             let again = CutDisk::with(image);
             drop(start(&again));
             for image in again.take_images() {

@@ -617,8 +617,11 @@ impl Run {
             let before = self.disk.failures();
             match self.recover() {
                 Ok((engine, report)) => {
-                    if self.disk.ended().is_some() {
-                        return broken("no log from a process that is over", "one");
+                    // Removing leftovers is the one thing that may fail without a word.
+                    if let Some(end) = self.disk.ended() {
+                        drop(engine);
+                        self.end(end)?;
+                        continue;
                     }
                     let untouched = |r: &&Rejected| !self.tampered.contains(&r.path);
                     if let Some(rejected) = report.rejected.iter().find(untouched) {
