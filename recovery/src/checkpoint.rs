@@ -70,6 +70,11 @@ pub(crate) fn list(fs: &dyn FileSystem, layout: &Layout) -> Result<Listed, Recov
 }
 
 impl Listed {
+    /// A file with a checkpoint's name, if there is one: then there was a log.
+    pub(crate) fn any(&self) -> Option<&Path> {
+        self.named.first().map(|(_, path)| path.as_path())
+    }
+
     /// The newest checkpoint of a log that holds, and those newer than it that do not.
     pub(crate) fn newest(
         &self,

@@ -104,6 +104,8 @@ pub enum DamageKind {
         /// How many.
         count: u64,
     },
+    /// There is a checkpoint and no log for it.
+    OnlyCheckpoints,
     /// The directory once held this log, but holds no segments.
     SegmentsGone {
         /// The log's id.
@@ -174,6 +176,9 @@ impl std::fmt::Display for DamageKind {
             DamageKind::HoldsGone { count } => write!(
                 f,
                 "{count} records that were held back before the oldest segment were neither released nor moved"
+            ),
+            DamageKind::OnlyCheckpoints => f.write_str(
+                "this is a checkpoint of a log that has no segments any more; restore them, or remove the directory of checkpoints to start a new log",
             ),
             DamageKind::SegmentsGone { id } => write!(
                 f,

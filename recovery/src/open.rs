@@ -9,6 +9,7 @@ use saguin_log_engine::format::{FLAG_SEAL, FrameBuilder, Op};
 use saguin_log_engine::storage::{FileSystem, read_full_at};
 use saguin_log_engine::{Engine, Layout, Options, Recovered, Segment, create_log};
 
+use crate::checkpoint;
 use crate::error::{Damage, DamageKind, RecoverError, io as io_error};
 use crate::report::Report;
 use crate::tail::Torn;
@@ -46,6 +47,11 @@ pub fn recover(
             if let Some(id) = known {
                 let kind = DamageKind::SegmentsGone { id };
                 return Err(Damage::new(&lock_path, 0, kind).into());
+            }
+            if let Some(path) = checkpoint::list(&**fs, &layout)?.any()
+                && !breakage::is(Breakage::StartEmpty)
+            {
+                return Err(Damage::new(path, 0, DamageKind::OnlyCheckpoints).into());
             }
             let mut id = [0u8; 16];
             fs.random(&mut id)
@@ -114,7 +120,12 @@ pub fn inspect(
     let layout = Layout::new(dir);
     let found = match walk(fs, &layout, false, Reading::Whole, visitor) {
         Err(RecoverError::NoLog { path }) => {
-            let id = read_identity(fs, &layout)?.ok_or(RecoverError::NoLog { path })?;
+            let Some(id) = read_identity(fs, &layout)? else {
+                return Err(match checkpoint::list(fs, &layout)?.any() {
+                    Some(path) => Damage::new(path, 0, DamageKind::OnlyCheckpoints).into(),
+                    None => RecoverError::NoLog { path },
+                });
+            };
             let kind = DamageKind::SegmentsGone { id };
             return Err(Damage::new(&layout.lock_path(), 0, kind).into());
         }

@@ -243,6 +243,8 @@ fn a_directory_whose_segments_are_gone_is_not_a_new_one() {
         damage(&files).kind,
         DamageKind::SegmentsGone { .. }
     ));
+    files.remove(&Path::new(DIR).join("saguin.lock")).unwrap();
+    assert_eq!(damage(&files).kind, DamageKind::OnlyCheckpoints);
 }
 
 #[test]
@@ -419,5 +421,74 @@ fn a_footer_that_is_gone_or_damaged_is_written_again() {
         files.edit(path, |bytes| bytes.truncate(cut));
         all_is_there(&files);
         assert_eq!(contents(&files, path), whole, "cut at {cut}");
+    }
+}
+
+/// Every file of a log, and one of no use.
+fn every_file(files: &MemFiles) -> Vec<PathBuf> {
+    let mut paths = segments(files);
+    paths.extend(checkpoints(files));
+    paths.push(Path::new(DIR).join("saguin.lock"));
+    paths
+}
+
+/// A named error, or everything that was acknowledged: by no means an empty or a shorter start.
+fn named_or_whole(files: &MemFiles, what: &str) {
+    let (engine, _) = match open(files) {
+        Ok(opened) => opened,
+        Err(RecoverError::Damage(damage)) => {
+            assert!(!damage.to_string().is_empty());
+            return;
+        }
+        Err(other) => panic!("{what}: {other}"),
+    };
+    let (id, _) = engine.channel_named(b"log").unwrap();
+    match read_all(&engine, id) {
+        Ok(records) => assert_eq!(records, 40, "{what}"),
+        Err(ReadError::Damaged { .. }) => {}
+        Err(other) => panic!("{what}: {other}"),
+    }
+    let (work, _) = engine.channel_named(b"work").unwrap();
+    assert_eq!(engine.unresolved(work).unwrap().len(), 26, "{what}");
+    let (dead, _) = engine.channel_named(b"dead").unwrap();
+    assert_eq!(engine.numbers(dead).unwrap().next, 2, "{what}");
+}
+
+#[test]
+fn whatever_is_done_to_any_file_is_named_or_harmless() {
+    let files = log_twice();
+    let paths = every_file(&files);
+    for path in &paths {
+        let name = path.display();
+        let whole = contents(&files, path);
+        for part in 0..40 {
+            let at = whole.len() * part / 40;
+            let flipped = files.copy();
+            flipped.edit(path, |bytes| bytes[at] ^= 0x11);
+            named_or_whole(&flipped, &format!("{name} flipped at {at}"));
+            let cut = files.copy();
+            cut.edit(path, |bytes| bytes.truncate(at));
+            named_or_whole(&cut, &format!("{name} cut to {at}"));
+        }
+        let gone = files.copy();
+        gone.remove(path).unwrap();
+        named_or_whole(&gone, &format!("{name} deleted"));
+        for number in [2, 9999] {
+            let twice = files.copy();
+            let extension = path.extension().unwrap().to_str().unwrap();
+            let copy = path.with_file_name(format!("{number:020}.{extension}"));
+            write(&twice, &copy, &whole);
+            named_or_whole(&twice, &format!("{name} duplicated as {}", copy.display()));
+        }
+        for other in paths.iter().filter(|other| *other != path) {
+            let swapped = files.copy();
+            let theirs = contents(&files, other);
+            swapped.edit(path, |bytes| *bytes = theirs.clone());
+            swapped.edit(other, |bytes| *bytes = whole.clone());
+            named_or_whole(
+                &swapped,
+                &format!("{name} swapped with {}", other.display()),
+            );
+        }
     }
 }
