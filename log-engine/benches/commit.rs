@@ -37,8 +37,8 @@ const CASES: [Case; 6] = [
     case(32, 128, Some(1.15), 3000),
     case(256, 128, Some(1.2), 2000),
     case(1, 16 << 10, None, 1500),
-    case(32, 16 << 10, Some(1.1), 500),
-    case(256, 16 << 10, None, 60),
+    case(32, 16 << 10, Some(1.1), 200),
+    case(256, 16 << 10, None, 20),
 ];
 
 fn main() {
@@ -62,9 +62,11 @@ fn measure(run: &Run, case: &Case) {
     let dir = run.dir().join(shape.name().replace(' ', ""));
     std::fs::create_dir_all(&dir).unwrap();
     let (body, frame) = (shape.body(), shape.frame());
-    let (engine, channel) =
-        open_prepared(&dir.join("engine"), frame.len() as u64 * rounds as u64 * 2);
-    let mut bare = Bare::prepared(&dir.join("bare"), 64 << 20);
+    let (engine, channel) = open_prepared(
+        &dir.join("engine"),
+        (frame.len() * (rounds + rounds / 20)) as u64,
+    );
+    let mut bare = Bare::prepared(&dir.join("bare"), 16 << 20);
     let mut sqlite = Sqlite::create(&dir.join("sqlite"));
     let times = turn_by_turn(
         rounds,
@@ -101,9 +103,9 @@ fn rolling(run: &Run) {
     let dir = run.dir().join("rolling");
     let (body, frame) = (shape.body(), shape.frame());
     let (engine, channel) = open(&dir.join("engine"), 64 << 20);
-    let mut bare = Bare::prepared(&dir.join("bare"), 64 << 20);
+    let mut bare = Bare::prepared(&dir.join("bare"), 16 << 20);
     let times = turn_by_turn(
-        run.rounds(60),
+        run.rounds(30),
         &mut [&mut || bare.commit(&frame), &mut || {
             timed_commit(&engine, shape.batch(channel, &body))
         }],
@@ -152,10 +154,11 @@ fn space(run: &Run) {
             })
             .collect();
         assert!(tickets.iter().all(Result::is_ok));
+        // Before it is idle: then it would write a frame that vouches for the last one.
+        drop(engine);
         for _ in 0..commits {
             sqlite.commit(shape, &body);
         }
-        drop(engine);
         let all = (commits * records) as f64;
         let per_record = |bytes: u64| bytes as f64 / all - 128.0;
         let engine_bytes = per_record(log_end(&dir) - before - STOP);

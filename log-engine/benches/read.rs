@@ -179,11 +179,14 @@ fn scanning(run: &Run, dir: &Path) {
     run.heading("Reading 1 M records of 128 B from the page cache, turn by turn");
     let (engine, channel) = open(dir, 64 << 20);
     let segments = Layout::new(dir).segment_dir();
-    let files: Vec<_> = files_of(&segments)
+    let (_, found) = saguin_recovery::inspect(&*common::files(), dir, &mut ()).unwrap();
+    let mut files: Vec<_> = files_of(&segments)
         .into_iter()
         .filter(|f| f.extension().is_some_and(|e| e == "seg"))
-        .map(|f| std::fs::File::open(f).unwrap())
+        .map(|f| (std::fs::File::open(f).unwrap(), u64::MAX))
         .collect();
+    // Of the last one, as far as there are frames.
+    files.last_mut().unwrap().1 = found.end;
     let numbers = engine.numbers(channel).unwrap();
     let times = turn_by_turn(
         if run.quick { 1 } else { 15 },
@@ -221,10 +224,10 @@ fn timed(work: impl FnOnce()) -> Duration {
     began.elapsed()
 }
 
-fn read_file(file: &std::fs::File) {
+fn read_file((file, end): &(std::fs::File, u64)) {
     let mut buffer = vec![0; 128 << 10];
     let mut at = 0;
-    loop {
+    while at < *end {
         match file.read_at(&mut buffer, at).unwrap() {
             0 => return,
             n => at += n as u64,

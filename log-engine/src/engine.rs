@@ -172,13 +172,19 @@ impl Shared {
 
     fn push(&self, batch: Batch, completion: Completion) {
         let bytes = batch.encoded_bound();
-        let pending = Pending {
+        let mut pending = Pending {
             batch,
             bytes,
+            offsets: Vec::new(),
             completion,
         };
         let pushed = match bounded(&pending.batch, bytes) {
-            Ok(()) => self.handoff.push(pending),
+            Ok(()) => {
+                pending
+                    .offsets
+                    .reserve_exact(pending.batch.operations.len());
+                self.handoff.push(pending)
+            }
             Err(refusal) => Err((pending, refusal)),
         };
         if let Err((pending, refusal)) = pushed {

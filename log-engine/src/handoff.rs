@@ -32,10 +32,14 @@ pub(crate) enum Completion {
 }
 
 impl Completion {
-    pub(crate) fn complete(self, outcome: Outcome) {
+    /// Hands the outcome over; whether a thread was woken for it.
+    pub(crate) fn complete(self, outcome: Outcome) -> bool {
         match self {
             Completion::Ticket(cell) => cell.fill(outcome),
-            Completion::Call(call) => call(outcome),
+            Completion::Call(call) => {
+                call(outcome);
+                false
+            }
         }
     }
 }
@@ -44,6 +48,9 @@ impl Completion {
 pub(crate) struct Pending {
     pub(crate) batch: Batch,
     pub(crate) bytes: u64,
+    /// Room for its offsets, taken on the caller's thread: the commit thread allocates nothing for
+    /// a batch.
+    pub(crate) offsets: Vec<Option<u64>>,
     pub(crate) completion: Completion,
 }
 
@@ -62,6 +69,8 @@ struct Queue {
     waiting: VecDeque<Pending>,
     bytes: u64,
     closing: bool,
+    /// The commit thread waits for something to arrive.
+    asleep: bool,
     /// The next take answers idle, whatever waits.
     settle: bool,
     /// Set once the commit thread has gone, however it went.
@@ -102,9 +111,11 @@ impl Handoff {
         queue.bytes = bytes;
         let first = queue.waiting.is_empty();
         queue.waiting.push_back(pending);
+        let asleep = queue.asleep;
         drop(queue);
-        // The commit thread sleeps only on an empty queue: the batch that ends that wakes it.
-        if first {
+        // The commit thread sleeps only on an empty queue: the batch that ends that wakes it. While
+        // it is at work nobody pays for a wake-up.
+        if first && asleep {
             self.arrived.notify_one();
         }
         Ok(())
@@ -123,11 +134,13 @@ impl Handoff {
             if queue.closing {
                 return Next::End;
             }
+            queue.asleep = true;
             let (back, timeout) = self
                 .arrived
                 .wait_timeout(queue, idle)
                 .unwrap_or_else(crate::sync::PoisonError::into_inner);
             queue = back;
+            queue.asleep = false;
             let nothing = queue.waiting.is_empty() && !queue.closing && !queue.settle;
             if timeout.timed_out() && nothing {
                 return Next::Idle;
@@ -187,18 +200,24 @@ pub(crate) struct Cell {
 struct Slot {
     outcome: Option<Outcome>,
     waker: Option<Waker>,
+    /// A thread sleeps until the outcome is there.
+    blocked: bool,
 }
 
 impl Cell {
-    fn fill(&self, outcome: Outcome) {
+    fn fill(&self, outcome: Outcome) -> bool {
         let mut slot = lock(&self.slot);
         slot.outcome = Some(outcome);
         let waker = slot.waker.take();
+        let blocked = slot.blocked;
         drop(slot);
-        self.filled.notify_all();
+        if blocked {
+            self.filled.notify_all();
+        }
         if let Some(waker) = waker {
             waker.wake();
         }
+        blocked
     }
 }
 
@@ -230,6 +249,7 @@ impl Ticket {
             if let Some(outcome) = slot.outcome.take() {
                 return outcome;
             }
+            slot.blocked = true;
             slot = self
                 .cell
                 .filled

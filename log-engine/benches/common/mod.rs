@@ -233,7 +233,17 @@ pub fn open(dir: &Path, segment_bytes: u64) -> (Engine, ChannelId) {
 /// An engine in a prepared segment that has room for `bytes`, with the one after it prepared too:
 /// what a segment costs to prepare is not part of a commit.
 pub fn open_prepared(dir: &Path, bytes: u64) -> (Engine, ChannelId) {
-    let (engine, channel) = open(dir, (bytes + (1 << 20)).max(64 << 20));
+    open_prepared_on(&files(), dir, bytes)
+}
+
+pub fn open_prepared_on(fs: &Arc<dyn FileSystem>, dir: &Path, bytes: u64) -> (Engine, ChannelId) {
+    // No larger than needed: a virtual disk answers a burst of writes with a slow spell.
+    let options = Options {
+        segment_bytes: (bytes + (2 << 20)).max(8 << 20),
+        ..Options::default()
+    };
+    let (engine, _) = saguin_recovery::recover(fs, dir, &options).unwrap();
+    let channel = engine.define("bench", Kind::Sequence).unwrap();
     wait_until_prepared(&engine);
     let first = engine.newest_segment();
     let filler = Bytes::from(vec![0; 1 << 20]);

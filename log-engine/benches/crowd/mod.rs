@@ -23,9 +23,9 @@ pub fn measure(run: &Run) {
     let turns = if run.quick { 2 } else { 9 };
     let dir = run.dir().join("crowd");
     std::fs::create_dir_all(&dir).unwrap();
-    let (engine, channel) = open_prepared(&dir.join("engine"), 2 << 30);
+    let (engine, channel) = open_prepared(&dir.join("engine"), 160 << 20);
     let (engine, body) = (Arc::new(engine), ONE.body());
-    let mut bare = Bare::prepared(&dir.join("bare"), 64 << 20);
+    let mut bare = Bare::prepared(&dir.join("bare"), 16 << 20);
     let sqlite = Mutex::new(Sqlite::create(&dir.join("sqlite")));
     let frame = Shape {
         records: CALLERS,

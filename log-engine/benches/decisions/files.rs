@@ -19,7 +19,7 @@ pub fn prepared_or_not(run: &Run) {
         "growing",
         "of zero-filled",
     ]);
-    for (records, record_bytes, rounds) in [(1, 128, 2000), (32, 16 << 10, 300)] {
+    for (records, record_bytes, rounds) in [(1, 128, 2000), (32, 16 << 10, 60)] {
         let shape = Shape {
             records,
             record_bytes,

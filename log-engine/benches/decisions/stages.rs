@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use saguin_log_engine::storage::{File, FileSystem, Lock, OsFiles};
-use saguin_log_engine::{Batch, Engine, Operation, Options};
+use saguin_log_engine::{Batch, Engine};
 
-use crate::common::{Run, Shape, Times, append, head, micros, open_with, row};
+use crate::common::{Bare, Run, Shape, Times, head, micros, open_prepared_on, row};
 
 /// When the newest frame reached each stage.
 #[derive(Clone, Copy, Debug)]
@@ -95,12 +95,13 @@ impl FileSystem for Noted {
     }
 }
 
-const CALLERS: usize = 16;
-
 pub fn measure(run: &Run) {
-    run.heading("(c) The stages of a commit: p50");
+    run.heading(
+        "(c) The stages of a commit, and a bare write and sync of the same bytes in turn: p50",
+    );
     head(&[
-        "records",
+        "a frame of",
+        "limit",
         "wake, plan, encode",
         "write",
         "sync",
@@ -114,67 +115,36 @@ pub fn measure(run: &Run) {
         written: now,
         synced: now,
     })));
-    for records in [1, 32, 256] {
+    let fs: Arc<dyn FileSystem> = Arc::new(noted.clone());
+    for (batches, records) in [(1, 1), (1, 32), (1, 256), (16, 1)] {
         let shape = Shape {
             records,
             record_bytes: 128,
         };
-        let dir = run.dir().join(format!("stages{records}"));
-        let (engine, channel) = start(&noted, &dir);
+        let frame = Shape {
+            records: batches * records,
+            ..shape
+        }
+        .frame();
+        let dir = run.dir().join(format!("stages{batches}-{records}"));
+        let (engine, channel) = open_prepared_on(&fs, &dir, 100 << 20);
+        let mut bare = Bare::prepared(&dir.join("bare"), 16 << 20);
         let body = shape.body();
-        let stages = (0..run.rounds(2000))
-            .map(|_| one(&engine, &noted, shape.batch(channel, &body)))
-            .collect();
-        print(&shape.name(), stages);
-    }
-    let dir = run.dir().join("stages-callers");
-    let (engine, channel) = start(&noted, &dir);
-    let body = Shape {
-        records: 1,
-        record_bytes: 128,
-    }
-    .body();
-    let stages = (0..run.rounds(2000))
-        .map(|_| {
-            // As many batches as there are callers, all queued before the last is waited for.
-            let batch = || Batch::from(append(channel, &body));
-            let others: Vec<_> = (1..CALLERS).map(|_| engine.submit(batch())).collect();
-            let stages = one(&engine, &noted, batch());
+        let (mut limits, mut stages) = (Vec::new(), Vec::new());
+        for _ in 0..run.rounds(1500) {
+            limits.push(bare.commit(&frame));
+            // All but one are queued when the commit thread wakes: they share its frame.
+            let batch = || shape.batch(channel, &body);
+            let others: Vec<_> = (1..batches).map(|_| engine.submit(batch())).collect();
+            stages.push(one(&engine, &noted, batch()));
             others.into_iter().for_each(|t| drop(t.wait().unwrap()));
-            stages
-        })
-        .collect();
-    print("16 batches of 1 x 128 B", stages);
-}
-
-fn start(noted: &Noted, dir: &Path) -> (Engine, saguin_log_engine::ChannelId) {
-    let fs: Arc<dyn FileSystem> = Arc::new(noted.clone());
-    let options = Options {
-        // Nothing else writes meanwhile.
-        prepare_ahead: false,
-        tidy_in_background: false,
-        segment_bytes: 512 << 20,
-        ..Options::default()
-    };
-    let (engine, _) = saguin_recovery::recover(&fs, dir, &options).unwrap();
-    drop(engine);
-    open_with_noted(&fs, dir, &options)
-}
-
-fn open_with_noted(
-    fs: &Arc<dyn FileSystem>,
-    dir: &Path,
-    options: &Options,
-) -> (Engine, saguin_log_engine::ChannelId) {
-    let (engine, _) = saguin_recovery::recover(fs, dir, options).unwrap();
-    let kind = saguin_log_engine::format::Kind::Sequence;
-    let channel = engine.define("bench", kind).unwrap();
-    (engine, channel)
+        }
+        print(&format!("{batches} of {}", shape.name()), limits, stages);
+    }
 }
 
 /// The five stages of one commit.
-fn one(engine: &Engine, noted: &Noted, batch: impl Into<Batch>) -> [Duration; 5] {
-    let batch = batch.into();
+fn one(engine: &Engine, noted: &Noted, batch: Batch) -> [Duration; 5] {
     let outcome = Arc::new((Mutex::new(None), std::sync::Condvar::new()));
     let told = outcome.clone();
     let began = Instant::now();
@@ -202,11 +172,11 @@ fn one(engine: &Engine, noted: &Noted, batch: impl Into<Batch>) -> [Duration; 5]
     ]
 }
 
-fn print(name: &str, stages: Vec<[Duration; 5]>) {
+fn print(name: &str, limits: Vec<Duration>, stages: Vec<[Duration; 5]>) {
     let median = |of: &dyn Fn(&[Duration; 5]) -> Duration| {
         Times::sorted(stages.iter().map(of).collect()).median()
     };
-    let mut cells = vec![name.to_owned()];
+    let mut cells = vec![name.to_owned(), micros(Times::sorted(limits).median())];
     cells.extend((0..5).map(|i| micros(median(&|s| s[i]))));
     cells.push(micros(median(&|s| s.iter().sum())));
     row(&cells);
