@@ -1,248 +1,180 @@
-//! What a commit costs beside its physical limit: a bare loop that writes and syncs the same number
-//! of bytes into a file whose every block was written before. Both run in one process, turn by turn,
-//! so that a disk that slows down slows both; medians and their ratio are what counts.
+//! What a commit costs beside its physical limit, a bare loop that writes and syncs the same bytes
+//! into a file whose every block was written before, and beside SQLite. All run in one process, turn
+//! by turn, so that a disk that slows down slows all; medians and their ratios are what counts.
 //!
-//! `cargo bench -p saguin-log-engine`. `SAGUIN_BENCH_DIR` names a directory on the disk to measure;
-//! the default is inside the build directory.
+//! `cargo bench -p saguin-log-engine` runs this and the other benchmarks.
 #![allow(clippy::unwrap_used, clippy::print_stdout, missing_docs)]
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+mod common;
+mod crowd;
 
-use bytes::Bytes;
-use saguin_log_engine::format::{FrameBuilder, Kind, Op, RecordRef};
-use saguin_log_engine::storage::{FileSystem, OsFiles};
-use saguin_log_engine::{Batch, ChannelId, Engine, NewRecord, Operation, Options};
+use saguin_log_engine::format::FRAME_HEADER_BYTES;
 
-/// The ratio a commit may cost.
-const TARGET: f64 = 1.4;
-const BARE_FILE_BYTES: u64 = 64 << 20;
+use common::sqlite::Sqlite;
+use common::{Bare, Run, Shape, head, micros, open, open_prepared, ratio, row, timed_commit};
+use common::{turn_by_turn, verdict};
 
 struct Case {
-    records: usize,
-    record_bytes: usize,
+    shape: Shape,
+    /// Over the limit, where one is set.
+    target: Option<f64>,
     rounds: usize,
 }
 
-fn main() {
-    let root = std::env::var_os("SAGUIN_BENCH_DIR")
-        .map_or_else(|| PathBuf::from(env!("CARGO_TARGET_TMPDIR")), PathBuf::from);
-    std::fs::create_dir_all(&root).unwrap();
-    let dir = tempfile::tempdir_in(&root).unwrap();
-    println!(
-        "commit, durability sync, in {}: p50 of each, turn by turn",
-        root.display()
-    );
-    println!(
-        "{:>18} {:>12} {:>12} {:>8} {:>8}",
-        "records", "bare", "engine", "ratio", "target"
-    );
-    for case in [
-        Case {
-            records: 1,
-            record_bytes: 128,
-            rounds: 2000,
+const fn case(records: usize, record_bytes: usize, target: Option<f64>, rounds: usize) -> Case {
+    Case {
+        shape: Shape {
+            records,
+            record_bytes,
         },
-        Case {
-            records: 32,
-            record_bytes: 128,
-            rounds: 2000,
-        },
-        Case {
-            records: 256,
-            record_bytes: 128,
-            rounds: 2000,
-        },
-        Case {
-            records: 1,
-            record_bytes: 16 << 10,
-            rounds: 1000,
-        },
-        Case {
-            records: 32,
-            record_bytes: 16 << 10,
-            rounds: 300,
-        },
-        Case {
-            records: 256,
-            record_bytes: 16 << 10,
-            rounds: 60,
-        },
-    ] {
-        measure(dir.path(), &case);
+        target,
+        rounds,
     }
-    unprepared(dir.path());
 }
 
-fn measure(dir: &Path, case: &Case) {
-    let name = format!("{} x {} B", case.records, case.record_bytes);
-    let path = dir.join(name.replace(' ', ""));
-    let body = Bytes::from(vec![0x5a; case.record_bytes]);
-    let frame = vec![0xa5u8; frame_bytes(case, &body)];
-    let warm_up = case.rounds / 20;
-    // One segment holds the whole case: what it costs to prepare is not part of a commit.
-    let whole = (frame.len() * (case.rounds + warm_up + 2)) as u64 + (1 << 20);
-    let (engine, channel) = open(&path.join("engine"), whole.max(64 << 20));
-    // Past the small first segment, into a prepared one, with the one after it prepared as well.
-    wait_until_prepared(&engine);
-    let first = engine.newest_segment();
-    while engine.newest_segment() == first {
-        let filler = Bytes::from(vec![0; 1 << 20]);
-        engine.submit(batch(channel, 1, &filler)).wait().unwrap();
+const CASES: [Case; 6] = [
+    case(1, 128, Some(1.15), 3000),
+    case(32, 128, Some(1.15), 3000),
+    case(256, 128, Some(1.2), 2000),
+    case(1, 16 << 10, None, 1500),
+    case(32, 16 << 10, Some(1.1), 200),
+    case(256, 16 << 10, None, 20),
+];
+
+fn main() {
+    let run = Run::new();
+    println!("{}", common::machine());
+    run.heading("Commit, durability sync: p50 of each, turn by turn");
+    head(&[
+        "records", "limit", "engine", "of limit", "target", "", "SQLite", "of limit",
+    ]);
+    for case in &CASES {
+        measure(&run, case);
     }
-    wait_until_prepared(&engine);
-    let bare = BareFile::create(&path.join("bare"));
-    let (mut of_bare, mut of_engine) = (Vec::new(), Vec::new());
-    let mut at = 0;
-    for round in 0..case.rounds + warm_up {
-        let batch = batch(channel, case.records, &body);
-        let began = Instant::now();
-        at = bare.write(&frame, at);
-        let bare_took = began.elapsed();
-        let began = Instant::now();
-        engine.submit(batch).wait().unwrap();
-        let engine_took = began.elapsed();
-        if round >= warm_up {
-            of_bare.push(bare_took);
-            of_engine.push(engine_took);
-        }
-    }
-    row(
-        &name,
-        median(&mut of_bare),
-        median(&mut of_engine),
-        Some(TARGET),
+    rolling(&run);
+    crowd::measure(&run);
+    space(&run);
+}
+
+fn measure(run: &Run, case: &Case) {
+    let Case { shape, rounds, .. } = *case;
+    let rounds = run.rounds(rounds);
+    let dir = run.dir().join(shape.name().replace(' ', ""));
+    std::fs::create_dir_all(&dir).unwrap();
+    let (body, frame) = (shape.body(), shape.frame());
+    let (engine, channel) = open_prepared(
+        &dir.join("engine"),
+        (frame.len() * (rounds + rounds / 20)) as u64,
     );
+    let mut bare = Bare::prepared(&dir.join("bare"), 16 << 20);
+    let mut sqlite = Sqlite::create(&dir.join("sqlite"));
+    let times = turn_by_turn(
+        rounds,
+        &mut [
+            &mut || bare.commit(&frame),
+            &mut || timed_commit(&engine, shape.batch(channel, &body)),
+            &mut || sqlite.commit(shape, &body),
+        ],
+    );
+    let [limit, engine_took, sqlite_took] = [0, 1, 2].map(|i| times[i].median());
+    let of_limit = ratio(engine_took, limit);
+    row(&[
+        shape.name(),
+        micros(limit),
+        micros(engine_took),
+        format!("{of_limit:.2}"),
+        case.target.map_or(String::new(), |t| format!("{t:.2}")),
+        case.target
+            .map_or("", |target| verdict(of_limit, target))
+            .to_owned(),
+        micros(sqlite_took),
+        format!("{:.2}", ratio(sqlite_took, limit)),
+    ]);
+    drop(engine);
+    std::fs::remove_dir_all(&dir).unwrap();
 }
 
 /// Commits as large as they get, faster than segments can be prepared.
-fn unprepared(dir: &Path) {
-    let case = Case {
+fn rolling(run: &Run) {
+    let shape = Shape {
         records: 256,
         record_bytes: 16 << 10,
-        rounds: 60,
     };
-    let path = dir.join("unprepared");
-    let body = Bytes::from(vec![0x5a; case.record_bytes]);
-    let frame = vec![0xa5u8; frame_bytes(&case, &body)];
-    let (engine, channel) = open(&path.join("engine"), 64 << 20);
-    let bare = BareFile::create(&path.join("bare"));
-    let (mut of_bare, mut of_engine) = (Vec::new(), Vec::new());
-    let mut at = 0;
-    for _ in 0..case.rounds {
-        let began = Instant::now();
-        at = bare.write(&frame, at);
-        of_bare.push(began.elapsed());
-        let batch = batch(channel, case.records, &body);
-        let began = Instant::now();
-        engine.submit(batch).wait().unwrap();
-        of_engine.push(began.elapsed());
-    }
-    row(
-        "the same, rolling",
-        median(&mut of_bare),
-        median(&mut of_engine),
-        None,
+    let dir = run.dir().join("rolling");
+    let (body, frame) = (shape.body(), shape.frame());
+    let (engine, channel) = open(&dir.join("engine"), 64 << 20);
+    let mut bare = Bare::prepared(&dir.join("bare"), 16 << 20);
+    let times = turn_by_turn(
+        run.rounds(30),
+        &mut [&mut || bare.commit(&frame), &mut || {
+            timed_commit(&engine, shape.batch(channel, &body))
+        }],
     );
+    let (limit, engine_took) = (times[0].median(), times[1].median());
+    let blank = String::new;
+    row(&[
+        "the same, rolling".to_owned(),
+        micros(limit),
+        micros(engine_took),
+        format!("{:.2}", ratio(engine_took, limit)),
+        blank(),
+        blank(),
+        blank(),
+        blank(),
+    ]);
 }
 
-fn row(name: &str, bare: Duration, engine: Duration, target: Option<f64>) {
-    let ratio = engine.as_secs_f64() / bare.as_secs_f64();
-    let verdict = match target {
-        Some(target) if ratio > target => format!("{target:>8.2}  over the target"),
-        Some(target) => format!("{target:>8.2}"),
-        None => "       -".to_owned(),
-    };
-    println!("{name:>18} {bare:>12.1?} {engine:>12.1?} {ratio:>8.2} {verdict}");
-}
+/// The empty frame that says the log ended on purpose.
+const STOP: u64 = FRAME_HEADER_BYTES as u64;
 
-fn wait_until_prepared(engine: &Engine) {
-    while !engine.next_segment_ready() {
-        std::thread::yield_now();
-    }
-}
-
-fn open(dir: &Path, segment_bytes: u64) -> (Engine, ChannelId) {
-    let fs: Arc<dyn FileSystem> = Arc::new(OsFiles);
-    let options = Options {
-        segment_bytes,
-        ..Options::default()
-    };
-    let (engine, _) = saguin_recovery::recover(&fs, dir, &options).unwrap();
-    let channel = engine.define("bench", Kind::Sequence).unwrap();
-    (engine, channel)
-}
-
-fn batch(channel: ChannelId, records: usize, body: &Bytes) -> Batch {
-    let record = NewRecord {
-        timestamp: Some(1 << 40),
-        size: 128,
-        body: body.clone(),
-    };
-    let operation = Operation::Append {
-        channel,
-        record,
-        max_bytes: None,
-    };
-    Batch {
-        operations: vec![operation; records],
-        ..Batch::default()
-    }
-}
-
-/// The bytes the engine writes for one such commit.
-fn frame_bytes(case: &Case, body: &Bytes) -> usize {
-    let mut frame = FrameBuilder::default();
-    frame.clear();
-    let record = RecordRef {
-        timestamp: Some(1 << 40),
-        size: 128,
-        body,
-    };
-    for _ in 0..case.records {
-        frame.push(&Op::Append {
-            channel: 0,
-            offset: 100_000,
-            record,
-        });
-    }
-    frame.frame_len()
-}
-
-struct BareFile(File);
-
-impl BareFile {
-    fn create(path: &Path) -> BareFile {
-        let file = File::options()
-            .create_new(true)
-            .read(true)
-            .write(true)
-            .open(path)
-            .unwrap();
-        let zeros = vec![0u8; 1 << 20];
-        for i in 0..BARE_FILE_BYTES >> 20 {
-            file.write_all_at(&zeros, i << 20).unwrap();
-        }
-        file.sync_all().unwrap();
-        BareFile(file)
-    }
-
-    fn write(&self, bytes: &[u8], at: u64) -> u64 {
-        let at = if at + bytes.len() as u64 > BARE_FILE_BYTES {
-            0
-        } else {
-            at
+/// Bytes of log a record takes beyond its own.
+fn space(run: &Run) {
+    run.heading(
+        "Disk per 128 B record, beyond the payload (topic and id are part of the body): bytes",
+    );
+    head(&["records a commit", "engine", "target", "", "SQLite"]);
+    for records in [1, 32, 256] {
+        let shape = Shape {
+            records,
+            record_bytes: 128,
         };
-        self.0.write_all_at(bytes, at).unwrap();
-        self.0.sync_data().unwrap();
-        at + bytes.len() as u64
+        let dir = run.dir().join(format!("space{records}"));
+        let body = shape.body();
+        let (engine, channel) = open_prepared(&dir, 0);
+        drop(engine);
+        let before = log_end(&dir);
+        let (engine, _) = open(&dir, 64 << 20);
+        let mut sqlite = Sqlite::create(&dir.join("sqlite"));
+        let empty = sqlite.bytes();
+        let commits = run.rounds(20_000 / records.max(10));
+        let tickets: Vec<_> = (0..commits)
+            .map(|_| {
+                // A commit of its own each: they would share frames if they were in a hurry.
+                engine.submit(shape.batch(channel, &body)).wait()
+            })
+            .collect();
+        assert!(tickets.iter().all(Result::is_ok));
+        // Before it is idle: then it would write a frame that vouches for the last one.
+        drop(engine);
+        for _ in 0..commits {
+            sqlite.commit(shape, &body);
+        }
+        let all = (commits * records) as f64;
+        let per_record = |bytes: u64| bytes as f64 / all - 128.0;
+        let engine_bytes = per_record(log_end(&dir) - before - STOP);
+        row(&[
+            records.to_string(),
+            format!("{engine_bytes:.1}"),
+            "48".to_owned(),
+            verdict(engine_bytes, 48.0).to_owned(),
+            format!("{:.1}", per_record(sqlite.bytes() - empty)),
+        ]);
     }
 }
 
-fn median(times: &mut [Duration]) -> Duration {
-    times.sort();
-    times[times.len() / 2]
+/// Where the frames of the newest segment end.
+fn log_end(dir: &std::path::Path) -> u64 {
+    let fs = common::files();
+    let (_, walk) = saguin_recovery::inspect(&*fs, dir, &mut ()).unwrap();
+    walk.end
 }

@@ -138,8 +138,8 @@ impl Committer {
         self.planner.begin();
         let planner = &mut self.planner;
         self.taken
-            .iter()
-            .map(|p| planner.add(&published.state, &p.batch))
+            .iter_mut()
+            .map(|p| planner.add(&published.state, &p.batch, std::mem::take(&mut p.offsets)))
             .collect()
     }
 
@@ -249,13 +249,17 @@ impl Committer {
         planned: Vec<Result<Vec<Option<u64>>, CommitError>>,
         stored: &Result<u64, CommitError>,
     ) {
+        let mut woken = 0;
         for (pending, offsets) in self.taken.drain(..).zip(planned) {
             let outcome: Outcome = match (offsets, stored) {
                 (Err(refusal), _) => Err(refusal),
                 (Ok(offsets), Ok(lsn)) => Ok(Receipt { lsn: *lsn, offsets }),
                 (Ok(_), Err(failed)) => Err(failed.clone()),
             };
-            pending.completion.complete(outcome);
+            woken += usize::from(pending.completion.complete(outcome));
+        }
+        if woken > 1 {
+            crate::sync::yield_now();
         }
     }
 

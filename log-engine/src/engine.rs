@@ -212,14 +212,20 @@ impl Shared {
 
     fn push(&self, batch: Batch, completion: Completion) {
         let bytes = batch.encoded_bound();
-        let pending = Pending {
+        let mut pending = Pending {
             batch,
             bytes,
+            offsets: Vec::new(),
             completion,
             arrived: self.handoff.waits().then(Instant::now),
         };
         let pushed = match bounded(&pending.batch, bytes) {
-            Ok(()) => self.handoff.push(pending),
+            Ok(()) => {
+                pending
+                    .offsets
+                    .reserve_exact(pending.batch.operations.len());
+                self.handoff.push(pending)
+            }
             Err(refusal) => Err((pending, refusal)),
         };
         if let Err((pending, refusal)) = pushed {
@@ -481,9 +487,10 @@ impl Drop for Engine {
             tracing::error!("the thread that gives disk space back panicked; this is a defect");
         }
         self.shared.handoff.close();
-        if let Some(thread) = self.thread.take()
-            && thread.join().is_err()
-        {
+        let Some(thread) = self.thread.take() else {
+            return;
+        };
+        if thread.join().is_err() {
             tracing::error!("the commit thread panicked outside its guard; this is a defect");
         }
         // The last frame is known now: a log that ends before it was cut.

@@ -32,10 +32,14 @@ pub(crate) enum Completion {
 }
 
 impl Completion {
-    pub(crate) fn complete(self, outcome: Outcome) {
+    /// Hands the outcome over; whether a thread was woken for it.
+    pub(crate) fn complete(self, outcome: Outcome) -> bool {
         match self {
             Completion::Ticket(cell) => cell.fill(outcome),
-            Completion::Call(call) => call(outcome),
+            Completion::Call(call) => {
+                call(outcome);
+                false
+            }
         }
     }
 }
@@ -44,6 +48,9 @@ impl Completion {
 pub(crate) struct Pending {
     pub(crate) batch: Batch,
     pub(crate) bytes: u64,
+    /// Room for its offsets, taken on the caller's thread: the commit thread allocates nothing for
+    /// a batch.
+    pub(crate) offsets: Vec<Option<u64>>,
     pub(crate) completion: Completion,
     /// When it was queued, where commits wait for company.
     pub(crate) arrived: Option<Instant>,
@@ -106,6 +113,8 @@ struct Queue {
     /// The first of it was kept waiting for company.
     waited: bool,
     closing: bool,
+    /// The commit thread waits for something to arrive.
+    asleep: bool,
     /// The next take answers idle, whatever waits.
     settle: bool,
     /// Set once the commit thread has gone, however it went.
@@ -214,7 +223,8 @@ impl Handoff {
         let ends_wait = |company: Company| {
             queue.records >= company.records || queue.urgent > 0 || queue.full(self.limit)
         };
-        let wake = first || self.company.is_some_and(ends_wait);
+        // While it is at work nobody pays for a wake-up.
+        let wake = queue.asleep && (first || self.company.is_some_and(ends_wait));
         drop(queue);
         if wake {
             self.arrived.notify_one();
@@ -273,13 +283,15 @@ impl Handoff {
 
     fn wait<'q>(
         &self,
-        queue: MutexGuard<'q, Queue>,
+        mut queue: MutexGuard<'q, Queue>,
         time: Duration,
     ) -> (MutexGuard<'q, Queue>, bool) {
-        let (queue, timeout) = self
+        queue.asleep = true;
+        let (mut queue, timeout) = self
             .arrived
             .wait_timeout(queue, time)
             .unwrap_or_else(crate::sync::PoisonError::into_inner);
+        queue.asleep = false;
         (queue, timeout.timed_out())
     }
 
@@ -321,18 +333,24 @@ pub(crate) struct Cell {
 struct Slot {
     outcome: Option<Outcome>,
     waker: Option<Waker>,
+    /// A thread sleeps until the outcome is there.
+    blocked: bool,
 }
 
 impl Cell {
-    fn fill(&self, outcome: Outcome) {
+    fn fill(&self, outcome: Outcome) -> bool {
         let mut slot = lock(&self.slot);
         slot.outcome = Some(outcome);
         let waker = slot.waker.take();
+        let blocked = slot.blocked;
         drop(slot);
-        self.filled.notify_all();
+        if blocked {
+            self.filled.notify_all();
+        }
         if let Some(waker) = waker {
             waker.wake();
         }
+        blocked
     }
 }
 
@@ -364,6 +382,7 @@ impl Ticket {
             if let Some(outcome) = slot.outcome.take() {
                 return outcome;
             }
+            slot.blocked = true;
             slot = self
                 .cell
                 .filled

@@ -88,17 +88,17 @@ impl Planner {
         self.must_sync
     }
 
-    /// Adds a batch; the offsets it takes, one entry per operation.
+    /// Adds a batch; the offsets it takes, one entry per operation, in `offsets`, which is empty.
     pub(crate) fn add(
         &mut self,
         state: &State,
         batch: &Batch,
+        mut offsets: Vec<Option<u64>>,
     ) -> Result<Vec<Option<u64>>, CommitError> {
         let mark = (self.frame.mark(), self.records.len());
         self.undo.clear();
         self.sync_batch = batch.is_sync();
         self.unsynced = !self.sync_batch;
-        let mut offsets = Vec::with_capacity(batch.operations.len());
         for operation in &batch.operations {
             match self.operation(state, operation) {
                 Ok(offset) => offsets.push(offset),

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use crate::batch::{ChannelId, TrimPlan};
 use crate::engine::{Engine, Published, Shared};
 use crate::format::{Kind, Op, RecordRef};
-use crate::scan::{ScanError, Scanner};
+use crate::scan::{ReadAhead, ScanError, Scanner};
 use crate::segment::{Segment, find};
 use crate::state::{Anchor, Channel, Content, HoldEntry, Location, MapEntry, Numbers, WorkEntry};
 use crate::sync::{Arc, read};
@@ -409,6 +409,7 @@ impl Shared {
     pub(crate) fn frames(&self) -> Frames {
         Frames {
             segments: self.segments.snapshot(),
+            ahead: None,
         }
     }
 }
@@ -445,6 +446,8 @@ impl<'o> Filling<'o> {
 /// Reads frames of a snapshot of the segments.
 pub(crate) struct Frames {
     segments: Arc<Vec<Arc<Segment>>>,
+    /// What the last run read past its end, and in which segment: the next run usually begins there.
+    ahead: Option<(u32, ReadAhead)>,
 }
 
 impl Frames {
@@ -467,6 +470,9 @@ impl Frames {
     ) -> Result<bool, ReadError> {
         let segment = self.segment(anchor.at)?;
         let mut scanner = scanner(&segment, anchor.at);
+        if let Some((_, ahead)) = self.ahead.take_if(|(of, _)| *of == anchor.at.segment) {
+            scanner.go_on(ahead);
+        }
         let end = anchor.offset + u64::from(anchor.records);
         let mut expected = anchor.offset;
         while expected < end {
@@ -492,6 +498,7 @@ impl Frames {
             let what = format!("the record at offset {expected} is not where it was written");
             return Err(damaged_at(&segment, u64::from(anchor.at.frame), &what));
         }
+        self.ahead = Some((anchor.at.segment, scanner.into_ahead()));
         Ok(true)
     }
 

@@ -8,7 +8,9 @@ use crate::format::{
 };
 use crate::storage::{File, read_full_at};
 
-/// Bytes read at once.
+/// Bytes first read at once: somebody may want one record.
+const FIRST_CHUNK_BYTES: usize = 8 << 10;
+/// Bytes read at once by whoever goes on.
 const CHUNK_BYTES: usize = 128 << 10;
 
 /// Why a walk stopped.
@@ -50,6 +52,8 @@ pub struct Scanner<'f> {
     end: u64,
     /// Position of the next frame.
     at: u64,
+    /// Bytes the next read asks for; doubled by each.
+    chunk: usize,
     buffer: Vec<u8>,
     /// File position of the buffer's first byte.
     start: u64,
@@ -65,9 +69,26 @@ impl<'f> Scanner<'f> {
             salt,
             end,
             at,
+            chunk: FIRST_CHUNK_BYTES,
             buffer: Vec::new(),
             start: at,
             filled: 0,
+        }
+    }
+
+    /// Goes on with what another walk of the same file has read ahead.
+    pub(crate) fn go_on(&mut self, ahead: ReadAhead) {
+        (self.start, self.filled, self.chunk) = (ahead.start, ahead.filled, ahead.chunk);
+        self.buffer = ahead.buffer;
+    }
+
+    /// What this walk has read ahead, for the next one of the same file.
+    pub(crate) fn into_ahead(self) -> ReadAhead {
+        ReadAhead {
+            start: self.start,
+            filled: self.filled,
+            chunk: self.chunk,
+            buffer: self.buffer,
         }
     }
 
@@ -146,9 +167,10 @@ impl<'f> Scanner<'f> {
         self.start = at;
         // `len` was bounded by the segment before it was asked for.
         let want = len
-            .max(CHUNK_BYTES)
+            .max(self.chunk)
             .min((self.end - at) as usize)
             .max(self.filled);
+        self.chunk = (self.chunk * 2).min(CHUNK_BYTES);
         if self.buffer.len() < want {
             self.buffer.resize(want, 0);
         }
@@ -159,6 +181,15 @@ impl<'f> Scanner<'f> {
         self.filled += read;
         Ok(())
     }
+}
+
+/// Bytes of a file that a walk has read and not used.
+#[derive(Debug)]
+pub(crate) struct ReadAhead {
+    start: u64,
+    filled: usize,
+    chunk: usize,
+    buffer: Vec<u8>,
 }
 
 struct Range {

@@ -17,7 +17,7 @@ use saguin_log_engine::{
     ChannelId, CommitError, Engine, Layout, MIN_SEGMENT_BYTES, NewRecord, Operation, Options,
     ReadLimit, Recovered, create_log,
 };
-use saguin_recovery::{Walk, walk};
+use saguin_recovery::{Reading, Walk, walk};
 
 const LOG: ChannelId = ChannelId(0);
 
@@ -42,7 +42,7 @@ fn start(files: &MemFiles) -> (Arc<Engine>, MemFiles, thread::JoinHandle<()>) {
         end,
         last_lsn,
         ..
-    } = walk(&*fs, &layout, true, &mut ()).expect("a log");
+    } = walk(&*fs, &layout, true, Reading::Whole, &mut ()).expect("a log");
     let recovered = Recovered {
         fs,
         layout,
@@ -51,6 +51,8 @@ fn start(files: &MemFiles) -> (Arc<Engine>, MemFiles, thread::JoinHandle<()>) {
         segments,
         end,
         last_lsn,
+        leftovers: Vec::new(),
+        checkpoint: None,
     };
     let options = Options {
         segment_bytes: MIN_SEGMENT_BYTES + 8192,

@@ -287,9 +287,9 @@ fn plus_one(size: Option<u64>) -> u64 {
 }
 
 fn put_record(out: &mut Vec<u8>, record: &RecordRef<'_>) {
-    varint::put(out, record.timestamp.map_or(0, |t| t.saturating_add(1)));
-    varint::put(out, record.size);
-    put_bytes(out, record.body);
+    let timestamp = record.timestamp.map_or(0, |t| t.saturating_add(1));
+    varint::put_all(out, [timestamp, record.size, record.body.len() as u64]);
+    out.extend_from_slice(record.body);
 }
 
 impl Op<'_> {
@@ -329,7 +329,8 @@ impl Op<'_> {
                 offset,
                 record,
             } => {
-                head(16, &[channel.into(), offset]);
+                // What there is most of, in as few pieces as can be: its kind is a number of one byte.
+                varint::put_all(out, [16, channel.into(), offset]);
                 put_record(out, &record);
             }
             Op::Trim {
@@ -666,6 +667,7 @@ impl<'a> Fields<'_, 'a> {
         }
     }
 
+    #[inline]
     fn number(&mut self, field: &'static str) -> Result<u64, OpError> {
         varint::take(self.rest).ok_or_else(|| self.error(field))
     }
@@ -700,6 +702,7 @@ impl<'a> Fields<'_, 'a> {
         Kind::from_byte(self.byte("kind")?).ok_or_else(|| self.error("kind"))
     }
 
+    #[inline]
     fn bytes(&mut self, field: &'static str) -> Result<&'a [u8], OpError> {
         let len = self.number(field)?;
         if len > self.rest.len() as u64 {
@@ -718,6 +721,7 @@ impl<'a> Fields<'_, 'a> {
         Ok(name)
     }
 
+    #[inline]
     fn record(&mut self) -> Result<RecordRef<'a>, OpError> {
         Ok(RecordRef {
             timestamp: self.number("timestamp")?.checked_sub(1),
