@@ -14,11 +14,19 @@ use crate::breakage::{self, Breakage};
 use crate::format::{
     FrameBuilder, Kind, MAX_NAME_BYTES, Op, POSITIONS, RecordRef, decode_position,
 };
+use crate::room::relieves;
 use crate::state::{Channel, Content, KeyEntry, Numbers, State};
 use crate::tail::StoredRecord;
 
 /// Most channels of one log: a prologue, one frame, restates them all.
 const MAX_CHANNELS: u32 = 60_000;
+
+/// How long a frame may be that what is published lies in, and what it is told beyond that.
+#[derive(Clone, Debug)]
+pub(crate) struct PublishLimit {
+    pub(crate) frame_bytes: u64,
+    pub(crate) refusal: CommitError,
+}
 
 /// Builds one frame after another.
 #[derive(Debug, Default)]
@@ -42,6 +50,10 @@ pub(crate) struct Planner {
     /// Channels this frame defines.
     defined: Vec<(Bytes, Kind, u32)>,
     undo: Vec<Undo>,
+    /// Whether the frame holds a batch that publishes.
+    pub(crate) publishes: bool,
+    /// Whether a batch that relieves was kept.
+    pub(crate) relieves: bool,
 }
 
 /// A map entry as the planner needs it.
@@ -74,6 +86,7 @@ impl Planner {
         self.values.clear();
         self.defined.clear();
         self.undo.clear();
+        (self.publishes, self.relieves) = (false, false);
     }
 
     /// Adds a batch; the offsets it takes, one entry per operation.
@@ -81,6 +94,7 @@ impl Planner {
         &mut self,
         state: &State,
         batch: &Batch,
+        limit: &PublishLimit,
     ) -> Result<Vec<Option<u64>>, CommitError> {
         let mark = (self.frame.mark(), self.records.len());
         self.undo.clear();
@@ -97,6 +111,18 @@ impl Planner {
                 }
             }
         }
+        let added = self.frame.operations() > mark.0.1;
+        if relieves(state, batch) {
+            self.relieves |= added;
+            return Ok(offsets);
+        }
+        if added && self.frame.frame_len() as u64 > limit.frame_bytes {
+            self.frame.rollback(mark.0);
+            self.records.truncate(mark.1);
+            self.roll_back();
+            return Err(limit.refusal.clone());
+        }
+        self.publishes |= added;
         Ok(offsets)
     }
 

@@ -480,7 +480,9 @@ fn store_error(error: CommitError) -> StoreError {
             max_bytes,
         },
         // Too much waiting is a lack of room as well: a later attempt may find some.
-        CommitError::NoSpace | CommitError::Overloaded => StoreError::ProviderFull,
+        CommitError::NoSpace | CommitError::LogFull { .. } | CommitError::Overloaded => {
+            StoreError::ProviderFull
+        }
         CommitError::TooLarge { bytes, max_bytes } => StoreError::TooLarge { bytes, max_bytes },
         CommitError::NoSuchItem { channel, offset } => StoreError::NoSuchJob {
             channel: ChannelId(channel.0),
