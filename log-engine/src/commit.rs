@@ -98,6 +98,10 @@ impl Committer {
                 let _ = self.store();
                 return self.shared.outcomes_ready();
             }
+            let at_bound = |p: &Planned| matches!(p, Err(CommitError::LogFull { .. }));
+            if planned.iter().any(at_bound) {
+                self.shared.room.set_refused(true);
+            }
             let alive = self.alive_if_needed();
             let mut stored = self.store();
             let mixed = self.planner.publishes && self.planner.relieves;
@@ -108,6 +112,9 @@ impl Committer {
             }
             if stored.is_ok() {
                 self.earn(alive);
+                if self.planner.publishes && !planned.iter().any(at_bound) {
+                    self.shared.room.set_refused(false);
+                }
                 let others = self.taken.iter().filter(|p| !p.batch.is_tidying());
                 let bytes = others.map(|p| p.bytes).sum();
                 self.shared.credit.fetch_add(bytes, Relaxed);

@@ -173,7 +173,8 @@ impl Shared {
     /// Whether what is published is refused for want of room, or will be at the next roll.
     pub(crate) fn needs_room(&self) -> bool {
         let bounded = self.room.max_bytes.is_some();
-        self.room.is_starved() || bounded && !self.room.has_next(self.directory_bytes())
+        let refused = self.room.is_starved() || self.room.has_refused();
+        refused || bounded && !self.room.has_next(self.directory_bytes())
     }
 
     fn tidy_until_closed(&self) {
@@ -316,6 +317,8 @@ impl Engine {
         let spares = Spares::new(fs.clone(), layout.clone(), options.prepare_ahead)?;
         let room = Room::new(options);
         let taken = segments.iter().map(|s| s.header.capacity).sum::<u64>();
+        // What went before is not known to this run: once around is paid for.
+        room.allow(taken);
         if room.has_next(taken + room.other()) {
             spares.want(segment_bytes);
         }

@@ -174,6 +174,8 @@ pub(crate) struct Room {
     other: AtomicU64,
     /// The disk had no room for the last segment that was asked for.
     starved: AtomicBool,
+    /// Something that is published was refused at the bound, and nothing was kept since.
+    refused: AtomicBool,
     /// Bytes frames may take in the segment written to.
     left: AtomicU64,
     /// Bytes that may be moved because of what relieved.
@@ -192,6 +194,7 @@ impl Room {
             segment_bytes: options.ordinary_segment_bytes(),
             other: AtomicU64::new(LOCK_FILE_BYTES),
             starved: AtomicBool::new(false),
+            refused: AtomicBool::new(false),
             left: AtomicU64::new(u64::MAX),
             earned: AtomicU64::new(0),
             passed: AtomicBool::new(false),
@@ -243,12 +246,28 @@ impl Room {
         self.starved.store(starved, Relaxed);
     }
 
+    /// Whether the bound refused the last that was published: a record may need a segment larger than
+    /// ordinary ones, so that there is room for one of those says little.
+    pub(crate) fn has_refused(&self) -> bool {
+        self.refused.load(Relaxed)
+    }
+
+    /// Something that is published was kept, or refused at the bound.
+    pub(crate) fn set_refused(&self, refused: bool) {
+        self.refused.store(refused, Relaxed);
+    }
+
     pub(crate) fn left(&self) -> u64 {
         self.left.load(Relaxed)
     }
 
     pub(crate) fn set_left(&self, bytes: u64) {
         self.left.store(bytes, Relaxed);
+    }
+
+    /// `bytes` may be moved.
+    pub(crate) fn allow(&self, bytes: u64) {
+        self.earned.store(bytes, Relaxed);
     }
 
     /// `bytes` were written to relieve or went by it, in a directory that takes `used`.

@@ -173,6 +173,12 @@ impl Op {
             | Op::Delete(..) => false,
         }
     }
+
+    /// Whether it publishes whatever it replaces.
+    #[must_use]
+    pub fn always_publishes(&self) -> bool {
+        self.publishes() && !matches!(self, Op::Put(..))
+    }
 }
 
 /// Everything that is kept.

@@ -165,7 +165,12 @@ impl Run {
             return Ok(());
         };
         let acknowledged = self.counts.acknowledged;
-        self.submit(vec![vec![publish]])?;
+        self.submit(vec![vec![publish.clone()]])?;
+        if self.counts.acknowledged == acknowledged {
+            // Refused, it says how much it needs.
+            self.tidy()?;
+            self.submit(vec![vec![publish]])?;
+        }
         if self.counts.acknowledged == acknowledged {
             let taken = self.engine()?.directory_bytes();
             return broken(
@@ -436,7 +441,7 @@ impl Run {
                     }
                     self.last_lsn = receipt.lsn;
                     self.counts.acknowledged += 1;
-                    published |= ops.iter().any(Op::publishes);
+                    published |= ops.iter().any(Op::always_publishes);
                 }
                 Err(CommitError::LogFull { bytes, max_bytes }) => {
                     if Some(max_bytes) != self.options.max_bytes || !ops.iter().any(Op::publishes) {
