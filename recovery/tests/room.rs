@@ -174,7 +174,7 @@ fn what_is_published_never_takes_the_reserve() {
 fn drain(files: &MemFiles, options: &Options, order: impl Fn(u64, u64) -> u64) {
     let (engine, _) = open_with(files, options).unwrap();
     let c = define(&engine);
-    let (kept, refusal) = fill(|| enqueue(&engine, c.work, 500));
+    let (kept, refusal) = fill(|| enqueue(&engine, c.work, 1500));
     assert!(is_room(&refusal), "{refusal}");
     assert!(kept > 300, "{kept}");
     for n in 0..kept {
@@ -193,7 +193,7 @@ fn drain(files: &MemFiles, options: &Options, order: impl Fn(u64, u64) -> u64) {
         let resolve = Operation::Resolve { channel, offset };
         let resolved = engine.submit(resolve).wait();
         resolved.unwrap_or_else(|e| panic!("job {n} of {kept}: {e}"));
-        if n % 16 == 0 {
+        if n % 64 == 0 {
             tidy(&engine);
         }
         if let Some(max) = options.max_bytes {
@@ -202,7 +202,7 @@ fn drain(files: &MemFiles, options: &Options, order: impl Fn(u64, u64) -> u64) {
     }
     assert!(engine.unresolved(c.work).unwrap().is_empty());
     tidy(&engine);
-    let (again, _) = fill(|| enqueue(&engine, c.work, 500));
+    let (again, _) = fill(|| enqueue(&engine, c.work, 1500));
     assert!(again * 10 > kept * 9, "{again} of {kept}");
     drop(engine);
     let (engine, _) = open_with(files, options).unwrap();
@@ -289,7 +289,7 @@ fn tidying_a_log_that_is_all_alive_at_its_bound_ends() {
     let files = MemFiles::new();
     let (engine, _) = open_with(&files, &bounded(16)).unwrap();
     let c = define(&engine);
-    fill(|| enqueue(&engine, c.work, 500));
+    fill(|| enqueue(&engine, c.work, 1500));
     let before = files.writes();
     tidy(&engine);
     // Nobody commits: what was written for others is the most that is moved.
