@@ -187,6 +187,8 @@ fn open_providers(
         let options = LogOptions {
             dir: provider.log_dir.clone(),
             segment_bytes: provider.segment_bytes,
+            max_bytes: provider.max_bytes,
+            max_record_bytes: config.broker.limits.largest_record_bytes(),
             tail_cache_bytes: provider.tail_cache_bytes,
             only_provider: config.broker.storage.providers.len() == 1,
             wake: wake.clone(),

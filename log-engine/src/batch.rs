@@ -439,6 +439,14 @@ pub enum CommitError {
         /// The bound.
         max_bytes: u64,
     },
+    /// The log takes what its `max_bytes` leaves to what is published; the rest is for what gives
+    /// room back. Resolve, trim or drop something, or raise the bound.
+    LogFull {
+        /// Bytes the directory takes.
+        bytes: u64,
+        /// The bound.
+        max_bytes: u64,
+    },
     /// The disk has no room. The engine lives on; a later batch may fit.
     NoSpace,
     /// The batch is larger than a frame may be, or has more operations than one may hold.
@@ -517,6 +525,10 @@ impl std::fmt::Display for CommitError {
                     channel.0
                 )
             }
+            CommitError::LogFull { bytes, max_bytes } => write!(
+                f,
+                "the log takes {bytes} of its {max_bytes} bytes, and the rest is kept for what gives room back"
+            ),
             CommitError::NoSpace => f.write_str("no room on the disk for another segment"),
             CommitError::TooLarge { bytes, max_bytes } => {
                 write!(f, "{bytes} bytes do not fit one frame of {max_bytes}")

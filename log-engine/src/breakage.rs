@@ -48,6 +48,7 @@ breakages! {
     DeletionWithoutFloor "deletion-without-floor" "A trim deletes and leaves the floor where it was.",
     HalfDeadLetter "half-dead-letter" "A job that moves to the dead letters stays in its queue.",
     HalfRelease "half-release" "A hold that is released is dropped and goes nowhere.",
+    BoundRefusesRelief "bound-refuses-relief" "A log at its bound refuses what would relieve it.",
     HalfBatch "half-batch" "What a refused batch did before it was refused is kept.",
     ForgetAttempts "forget-attempts" "A restart forgets how often jobs were tried.",
     TornTailAccepts "torn-tail-accepts" "A frame whose checksum does not match is believed.",

@@ -103,11 +103,13 @@ impl Shared {
         let [sealed @ .., newest] = segments.as_slice() else {
             return Err(CheckpointFailure::Io("the log has no segment".to_owned()));
         };
-        for segment in sealed.iter().filter(|s| !s.footed.load(Relaxed)) {
+        for segment in sealed.iter().filter(|s| s.footer.load(Relaxed) == 0) {
             self.write_footer(segment, &segments)?;
         }
         let written = self.write_checkpoint(newest, closed)?;
         let before = last.replace(written);
+        let bytes = written.bytes + before.map_or(0, |c| c.bytes);
+        self.room.set_checkpoints(bytes);
         let kept = [Some(written.reaches), before.map(|c| c.reaches)];
         self.remove_checkpoints_but(&kept);
         Ok(written)
@@ -155,7 +157,7 @@ impl Shared {
         written
             .and_then(|()| file.sync_data())
             .map_err(|e| failed("write the footer of", &segment.path, &e))?;
-        segment.footed.store(true, Relaxed);
+        segment.footer.store(bytes.len() as u64, Relaxed);
         Ok(())
     }
 

@@ -15,12 +15,14 @@ use std::time::Duration;
 use crate::batch::{CommitError, Receipt};
 use crate::breakage::{self, Breakage};
 use crate::engine::Shared;
+use crate::format::SEGMENT_HEADER_BYTES;
 use crate::handoff::{Closed, Next, Outcome, Pending, TakeLimit, Unsynced};
 use crate::latch::Failure;
-use crate::plan::Planner;
-use crate::state::Location;
+use crate::plan::{Planner, PublishLimit};
+use crate::room::relieves;
+use crate::state::{Location, State};
 use crate::sync::{Arc, read, write};
-use crate::writer::{WriteError, Writer};
+use crate::writer::{TAIL_ROOM, WriteError, Writer};
 
 /// Most batches in one frame.
 const FRAME_BATCHES: usize = 256;
@@ -31,6 +33,12 @@ pub(crate) const TAKE: TakeLimit = TakeLimit {
     batches: FRAME_BATCHES,
     bytes: FRAME_BYTES,
 };
+
+/// No line of a prologue takes more beside the channel's name.
+const PROLOGUE_LINE_BYTES: u64 = 80;
+
+/// A batch's offsets, or why it is refused.
+type Planned = Result<Vec<Option<u64>>, CommitError>;
 
 /// The commit thread's work. It alone changes the published state and the end of the log.
 pub(crate) struct Committer {
@@ -43,6 +51,8 @@ pub(crate) struct Committer {
     pub(crate) flush_interval: Duration,
     /// Taken from the queue and not yet completed.
     pub(crate) taken: Vec<Pending>,
+    /// Channels, and no less than a prologue of that many takes: where its frame ends.
+    pub(crate) prologue: (usize, u64),
 }
 
 impl Committer {
@@ -117,30 +127,131 @@ impl Committer {
         if let Some(failure) = self.shared.latch.get() {
             self.refuse_taken(&failure);
         } else {
-            let planned = self.plan();
+            let mut planned = self.plan(None);
             if breakage::is(Breakage::AckBeforeSync) {
                 self.complete(planned, &Ok(self.writer.next_lsn));
                 let _ = self.store(true);
                 return self.shared.outcomes_ready();
             }
-            let sync = self.must_sync();
-            let stored = self.store(sync);
+            let at_bound = |p: &Planned| matches!(p, Err(CommitError::LogFull { .. }));
+            if planned.iter().any(at_bound) {
+                self.shared.room.set_refused(true);
+            }
+            let alive = self.alive_if_needed();
+            let mut stored = self.store(self.must_sync());
+            let mixed = self.planner.publishes && self.planner.relieves;
+            if stored == Err(CommitError::NoSpace) && mixed {
+                // No room for what is published. What relieves may fit yet, and then there will be.
+                planned = self.plan(Some(CommitError::NoSpace));
+                stored = self.store(self.must_sync());
+            }
+            if stored.is_ok() {
+                self.earn(alive);
+                if self.planner.publishes && !planned.iter().any(at_bound) {
+                    self.shared.room.set_refused(false);
+                }
+            }
             self.count(&planned, &stored, closed);
             self.complete(planned, &stored);
+            if self.shared.needs_room() {
+                self.shared.bell.ring();
+            }
         }
         // One wake of the callers' runtime per frame, never one per caller.
         self.shared.outcomes_ready();
     }
 
-    /// Puts every batch that may be kept into the frame; refusals are per batch.
-    fn plan(&mut self) -> Vec<Result<Vec<Option<u64>>, CommitError>> {
+    /// Puts every batch that may be kept into the frame; refusals are per batch. With `refusal`
+    /// nothing that publishes is kept.
+    fn plan(&mut self, refusal: Option<CommitError>) -> Vec<Planned> {
+        let shared = self.shared.clone();
+        let published = read(&shared.published);
+        let mut limit = match refusal {
+            Some(refusal) => PublishLimit {
+                frame_bytes: 0,
+                refusal,
+            },
+            None => self.publish_limit(&published.state),
+        };
+        loop {
+            self.planner.begin();
+            let planner = &mut self.planner;
+            let planned = self.taken.iter_mut().map(|p| {
+                let offsets = std::mem::take(&mut p.offsets);
+                planner.add(&published.state, &p.batch, offsets, &limit)
+            });
+            let planned = planned.collect();
+            let fits = self.planner.frame.frame_len() as u64 <= limit.frame_bytes;
+            if fits || !self.planner.publishes {
+                return planned;
+            }
+            // What relieves came after it and left no room: then it goes alone.
+            limit.frame_bytes = 0;
+        }
+    }
+
+    /// What the bound leaves to what is published.
+    fn publish_limit(&mut self, state: &State) -> PublishLimit {
+        let room = &self.shared.room;
+        let Some(max_bytes) = room.max_bytes else {
+            return PublishLimit {
+                frame_bytes: u64::MAX,
+                refusal: CommitError::NoSpace,
+            };
+        };
+        // Channels only become more: counted again where there is one more.
+        let channels = state.channels().count();
+        if self.prologue.0 != channels {
+            let names = state.channels().map(|(_, c)| c.name.len() as u64);
+            let lines = names.map(|name| name + PROLOGUE_LINE_BYTES).sum::<u64>();
+            let end = SEGMENT_HEADER_BYTES as u64 + PROLOGUE_LINE_BYTES + lines;
+            self.prologue = (channels, end + TAIL_ROOM);
+        }
+        let bytes = self.shared.directory_bytes();
+        let ready = self.shared.prepared_bytes().0;
+        let left = self.writer.left(true);
+        PublishLimit {
+            frame_bytes: room.longest_publish(bytes, ready, left, self.prologue.1),
+            refusal: CommitError::LogFull { bytes, max_bytes },
+        }
+    }
+
+    /// Bytes alive, where room is needed.
+    fn alive_if_needed(&self) -> Option<u64> {
+        let needed = self.shared.needs_room();
+        needed.then(|| read(&self.shared.published).state.alive_bytes())
+    }
+
+    /// Counts what was written to relieve, and what went by it: moving what is alive may cost a
+    /// multiple of that.
+    fn earn(&self, alive: Option<u64>) {
+        let Some(alive) = alive else { return };
         let published = read(&self.shared.published);
-        self.planner.begin();
-        let planner = &mut self.planner;
-        self.taken
-            .iter_mut()
-            .map(|p| planner.add(&published.state, &p.batch, std::mem::take(&mut p.offsets)))
-            .collect()
+        let freed = alive.saturating_sub(published.state.alive_bytes());
+        let relief = self
+            .taken
+            .iter()
+            .filter(|p| !p.batch.is_tidying() && relieves(&published.state, &p.batch));
+        let written: u64 = relief.map(|p| p.bytes).sum();
+        let used = self.shared.directory_bytes();
+        self.shared.room.earn(written + freed, used);
+    }
+
+    /// Notes how a write ended that may have made a segment.
+    fn rolled(&self, rolled: bool, no_room: bool) {
+        let room = &self.shared.room;
+        room.set_left(self.writer.left(false));
+        if no_room {
+            room.set_starved(true);
+        } else if rolled {
+            room.set_starved(false);
+            let used = self.shared.directory_bytes();
+            room.watch(used);
+            // A file is prepared for what is published: what relieves makes do without.
+            if room.has_next(used) {
+                self.writer.spares.want(self.writer.segment_bytes);
+            }
+        }
     }
 
     /// Whether a batch that is kept asks for a sync.
@@ -199,16 +310,21 @@ impl Committer {
             self.publish(at, self.writer.next_lsn)?;
         }
         let segments = &self.shared.segments;
+        let mut rolled_over = false;
         let written = {
             let published = read(&self.shared.published);
             let bell = &self.shared.bell;
             let mut rolled = |segment: &Arc<_>| {
                 segments.push(Arc::clone(segment));
+                rolled_over = true;
                 bell.ring();
             };
+            let publishes = self.planner.publishes;
+            let frame = &mut self.planner.frame;
             self.writer
-                .commit(&mut self.planner.frame, &published.state, sync, &mut rolled)
+                .commit(frame, publishes, &published.state, sync, &mut rolled)
         };
+        self.rolled(rolled_over, matches!(written, Err(WriteError::NoSpace)));
         match written {
             Ok((_, lsn)) if breakage::is(Breakage::ShowBeforeSync) => Ok(lsn),
             Ok((at, lsn)) => {
@@ -244,11 +360,7 @@ impl Committer {
     }
 
     /// Completes every batch in the order it was submitted.
-    fn complete(
-        &mut self,
-        planned: Vec<Result<Vec<Option<u64>>, CommitError>>,
-        stored: &Result<u64, CommitError>,
-    ) {
+    fn complete(&mut self, planned: Vec<Planned>, stored: &Result<u64, CommitError>) {
         let mut woken = 0;
         for (pending, offsets) in self.taken.drain(..).zip(planned) {
             let outcome: Outcome = match (offsets, stored) {

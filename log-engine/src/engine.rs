@@ -14,6 +14,7 @@ use crate::format::{FrameBuilder, Kind, MAX_BODY_BYTES, MAX_NAME_BYTES};
 use crate::handoff::{Callback, Company, Completion, Handoff, Pending, Ticket};
 use crate::latch::{Failure, Latch};
 use crate::plan::Planner;
+use crate::room::Room;
 use crate::segment::{Layout, Segment, Segments};
 use crate::spare::{Readiness, Spares};
 use crate::state::State;
@@ -48,6 +49,11 @@ pub struct Options {
     pub segment_bytes: u64,
     /// Bound of the cache of recent records, in bytes; 0 is none.
     pub tail_cache_bytes: u64,
+    /// What the directory may take, in bytes; at least [`Options::least_max_bytes`]. A part of it, the
+    /// [`Options::reserve`], is kept for what gives room back.
+    pub max_bytes: Option<u64>,
+    /// The largest record there will be, with its headers, in bytes: what the reserve has room for.
+    pub max_record_bytes: u64,
     /// Prepare the next segment on a thread of its own.
     pub prepare_ahead: bool,
     /// Give disk space back on a thread of its own; where not, [`Engine::tidy`] does it.
@@ -75,6 +81,8 @@ impl Default for Options {
         Options {
             segment_bytes: 64 << 20,
             tail_cache_bytes: 16 << 20,
+            max_bytes: None,
+            max_record_bytes: (1 << 20) + (64 << 10),
             prepare_ahead: true,
             tidy_in_background: true,
             checkpoint_bytes: 256 << 20,
@@ -93,6 +101,8 @@ impl std::fmt::Debug for Options {
         f.debug_struct("Options")
             .field("segment_bytes", &self.segment_bytes)
             .field("tail_cache_bytes", &self.tail_cache_bytes)
+            .field("max_bytes", &self.max_bytes)
+            .field("max_record_bytes", &self.max_record_bytes)
             .field("prepare_ahead", &self.prepare_ahead)
             .field("tidy_in_background", &self.tidy_in_background)
             .field("checkpoint_bytes", &self.checkpoint_bytes)
@@ -128,6 +138,7 @@ pub(crate) struct Shared {
     pub(crate) segment_bytes: u64,
     pub(crate) checkpoint_bytes: u64,
     pub(crate) checkpoint_entries: usize,
+    pub(crate) room: Room,
     /// Bytes committed for others that tidying has not matched by bytes moved.
     pub(crate) credit: AtomicU64,
     pub(crate) meters: Arc<Meters>,
@@ -182,6 +193,25 @@ impl Bell {
 }
 
 impl Shared {
+    /// Bytes the log's directory takes: segments, files on the way to becoming one, and all else.
+    pub(crate) fn directory_bytes(&self) -> u64 {
+        let segments = self.segments.snapshot();
+        let segments: u64 = segments.iter().map(|s| s.bytes()).sum();
+        segments + self.prepared_bytes().1 + self.room.other()
+    }
+
+    /// Bytes of the prepared file, and of all files on the way to becoming a segment.
+    pub(crate) fn prepared_bytes(&self) -> (u64, u64) {
+        self.next_segment.bytes()
+    }
+
+    /// Whether what is published is refused for want of room, or will be at the next roll.
+    pub(crate) fn needs_room(&self) -> bool {
+        let bounded = self.room.max_bytes.is_some();
+        let refused = self.room.is_starved() || self.room.has_refused();
+        refused || bounded && !self.room.has_next(self.directory_bytes())
+    }
+
     fn tidy_until_closed(&self) {
         let mut wait = LOOK_EVERY;
         while self.bell.wait(wait) {
@@ -335,11 +365,17 @@ impl Engine {
         let Some(segment) = segments.last().cloned() else {
             return Err(std::io::Error::other("a log has at least one segment"));
         };
-        let segment_bytes = options
-            .segment_bytes
-            .clamp(MIN_SEGMENT_BYTES, MAX_SEGMENT_BYTES);
+        options.check().map_err(std::io::Error::other)?;
+        let segment_bytes = options.ordinary_segment_bytes();
         let spares = Spares::new(fs.clone(), layout.clone(), options.prepare_ahead, leftovers)?;
-        spares.want(segment_bytes);
+        let room = Room::new(options);
+        room.set_checkpoints(checkpoint.map_or(0, |c| c.bytes));
+        let taken = segments.iter().map(|s| s.bytes()).sum::<u64>();
+        // What went before is not known to this run: once around is paid for.
+        room.allow(taken);
+        if room.has_next(taken + room.other()) {
+            spares.want(segment_bytes);
+        }
         let meters = Arc::<Meters>::default();
         let readiness = spares.readiness();
         let mut writer = Writer {
@@ -379,6 +415,7 @@ impl Engine {
             segment_bytes,
             checkpoint_bytes: options.checkpoint_bytes,
             checkpoint_entries: options.checkpoint_entries.max(1),
+            room,
             credit: AtomicU64::new(0),
             meters,
             tidying: Mutex::new(()),
@@ -394,6 +431,7 @@ impl Engine {
             idle: options.idle,
             flush_interval: options.flush_interval,
             taken: Vec::new(),
+            prologue: (0, 0),
         };
         let engine = Engine {
             shared,
@@ -462,6 +500,12 @@ impl Engine {
         self.shared.latch.get()
     }
 
+    /// Bytes the log's directory takes: segments, files on the way to becoming one, and all else.
+    #[must_use]
+    pub fn directory_bytes(&self) -> u64 {
+        self.shared.directory_bytes()
+    }
+
     /// Whether the next segment is prepared: until it is, a roll falls back to one whose blocks were
     /// never written, and commits into that are slower.
     #[must_use]
@@ -519,7 +563,7 @@ fn skip_to_ceilings(
         return Ok(());
     }
     let mut rolled = |segment: &Arc<Segment>| segments.push(segment.clone());
-    let (at, _) = match writer.commit(&mut frame, state, true, &mut rolled) {
+    let (at, _) = match writer.commit(&mut frame, false, state, true, &mut rolled) {
         Ok(written) => written,
         Err(WriteError::NoSpace) => {
             return Err(std::io::Error::new(

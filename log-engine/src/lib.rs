@@ -18,6 +18,7 @@
 //! | when is it acknowledged? | `commit`, `writer` |
 //! | what may be deleted? | `tidy` |
 //! | what need not be replayed? | `checkpoint` |
+//! | what is refused when there is no room? | `room` |
 //! | how is a record read back? | `read`, `scan` |
 
 mod batch;
@@ -31,6 +32,7 @@ mod handoff;
 mod latch;
 mod plan;
 mod read;
+mod room;
 pub mod scan;
 mod segment;
 mod spare;
@@ -54,6 +56,7 @@ pub use engine::{
 pub use handoff::{Callback, Outcome, Ticket};
 pub use latch::Failure;
 pub use read::{ReadError, ReadLimit, ReadRecords};
+pub use room::BoundTooSmall;
 pub use segment::{Layout, SEGMENT_FORMAT, Segment, writer_name};
 pub use tail::StoredRecord;
 pub use tidy::{Tidied, TidyError};

@@ -14,11 +14,19 @@ use crate::breakage::{self, Breakage};
 use crate::format::{
     FrameBuilder, Kind, MAX_NAME_BYTES, Op, POSITIONS, RecordRef, decode_position,
 };
+use crate::room::relieves;
 use crate::state::{Channel, Content, KeyEntry, Numbers, State, ceiling};
 use crate::tail::StoredRecord;
 
 /// Most channels of one log: a prologue, one frame, restates them all.
 const MAX_CHANNELS: u32 = 60_000;
+
+/// How long a frame may be that what is published lies in, and what it is told beyond that.
+#[derive(Clone, Debug)]
+pub(crate) struct PublishLimit {
+    pub(crate) frame_bytes: u64,
+    pub(crate) refusal: CommitError,
+}
 
 /// Builds one frame after another.
 #[derive(Debug, Default)]
@@ -48,6 +56,10 @@ pub(crate) struct Planner {
     sync_batch: bool,
     /// The same of the whole frame.
     must_sync: bool,
+    /// Whether the frame holds a batch that publishes.
+    pub(crate) publishes: bool,
+    /// Whether a batch that relieves was kept.
+    pub(crate) relieves: bool,
 }
 
 /// A map entry as the planner needs it.
@@ -81,6 +93,7 @@ impl Planner {
         self.defined.clear();
         self.undo.clear();
         self.must_sync = false;
+        (self.publishes, self.relieves) = (false, false);
     }
 
     /// Whether a batch in the frame asks for a sync before it is shown.
@@ -94,6 +107,7 @@ impl Planner {
         state: &State,
         batch: &Batch,
         mut offsets: Vec<Option<u64>>,
+        limit: &PublishLimit,
     ) -> Result<Vec<Option<u64>>, CommitError> {
         let mark = (self.frame.mark(), self.records.len());
         self.undo.clear();
@@ -110,6 +124,17 @@ impl Planner {
                     return Err(refusal);
                 }
             }
+        }
+        let added = self.frame.operations() > mark.0.1;
+        if relieves(state, batch) {
+            self.relieves |= added;
+        } else if added && self.frame.frame_len() as u64 > limit.frame_bytes {
+            self.frame.rollback(mark.0);
+            self.records.truncate(mark.1);
+            self.roll_back();
+            return Err(limit.refusal.clone());
+        } else {
+            self.publishes |= added;
         }
         self.must_sync |= self.sync_batch;
         Ok(offsets)

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::format::{FORMAT_VERSION, SegmentHeader, WRITER_BYTES};
 use crate::storage::File;
@@ -105,8 +105,8 @@ pub struct Segment {
     pub path: PathBuf,
     /// Position of the frame that seals it, once it is sealed.
     pub seal: OnceLock<u64>,
-    /// It ends with a footer.
-    pub footed: AtomicBool,
+    /// Bytes of its footer; zero where it has none.
+    pub footer: AtomicU64,
 }
 
 impl Segment {
@@ -118,8 +118,14 @@ impl Segment {
             file,
             path,
             seal: OnceLock::new(),
-            footed: AtomicBool::new(false),
+            footer: AtomicU64::new(0),
         }
+    }
+
+    /// Bytes its file takes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.header.capacity + self.footer.load(Relaxed)
     }
 
     /// Its number as locations carry it. Numbers beyond 32 bits are refused when a segment is

@@ -37,6 +37,14 @@ impl Readiness {
     pub(crate) fn is_ready(&self) -> bool {
         lock(&self.0.0).ready.is_some()
     }
+
+    /// Bytes of the file that is ready, and of all that are ready, being prepared or asked for.
+    pub(crate) fn bytes(&self) -> (u64, u64) {
+        let wanted = lock(&self.0.0);
+        let ready = wanted.ready.as_ref().map_or(0, |fresh| fresh.capacity);
+        let asked = wanted.capacity.unwrap_or_default();
+        (ready, ready + wanted.preparing + asked)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -44,6 +52,8 @@ struct Wanted {
     /// Capacity to prepare next.
     capacity: Option<u64>,
     ready: Option<Fresh>,
+    /// Capacity being prepared now, or zero.
+    preparing: u64,
     stop: bool,
 }
 
@@ -119,6 +129,9 @@ impl Spares {
 
     /// Asks for a file of `capacity` to be made ready.
     pub(crate) fn want(&self, capacity: u64) {
+        if self.thread.is_none() {
+            return;
+        }
         lock(&self.shared.0).capacity = Some(capacity);
         self.shared.1.notify_all();
     }
@@ -186,6 +199,7 @@ fn prepare_until_stopped(
             if wanted.ready.is_none()
                 && let Some(capacity) = wanted.capacity.take()
             {
+                wanted.preparing = capacity;
                 break capacity;
             }
             wanted = shared
@@ -197,8 +211,10 @@ fn prepare_until_stopped(
         let made = names
             .create(fs, layout)
             .and_then(|(path, file)| prepare(fs, path, file, capacity));
+        let mut wanted = lock(&shared.0);
+        wanted.preparing = 0;
         match made {
-            Ok(fresh) => lock(&shared.0).ready = Some(fresh),
+            Ok(fresh) => wanted.ready = Some(fresh),
             // No room ahead of time is no failure yet: the roll asks again and reports it.
             Err(error) => tracing::warn!(%error, capacity, "could not prepare the next segment"),
         }

@@ -28,6 +28,8 @@ use crate::tail::StoredRecord;
 const STEP_BYTES: u64 = 256 << 10;
 /// Entries looked at while readers and the commit thread are kept out.
 const LOOK: usize = 4096;
+/// What moving leaves of the last segment there is room for: the frame that lets the emptied one go.
+const STARVED_MARGIN: u64 = 256;
 /// Segments a log may have beyond twice what is alive: the one written to, the next one, and one
 /// that is being emptied.
 const SLACK_SEGMENTS: u64 = 3;
@@ -125,10 +127,11 @@ impl crate::engine::Shared {
         let Some(front) = sealed.first() else {
             return Ok(Tidied::Nothing);
         };
-        if !self.is_wasteful(&segments) {
+        let needed = self.needs_room();
+        if !needed && !self.is_wasteful(&segments) {
             return Ok(Tidied::Nothing);
         }
-        self.empty(front.number())
+        self.empty(front.number(), needed)
     }
 
     /// Lets the first `dead` segments go.
@@ -142,6 +145,7 @@ impl crate::engine::Shared {
         for segment in &segments[..dead] {
             // One that stays is no part of the log any more and is removed when it is next opened.
             if let Err(error) = self.fs.remove(&segment.path) {
+                self.room.add_other(segment.header.capacity);
                 tracing::warn!(path = %segment.path.display(), %error, "an old segment could not be removed");
             }
         }
@@ -162,8 +166,15 @@ impl crate::engine::Shared {
         taken > 2 * alive + SLACK_SEGMENTS * self.segment_bytes
     }
 
-    /// Moves some of what is alive in a segment.
-    fn empty(&self, segment: u32) -> Result<Tidied, TidyError> {
+    /// Moves some of what is alive in a segment; what relieved may pay for it where room is `needed`.
+    fn empty(&self, segment: u32, needed: bool) -> Result<Tidied, TidyError> {
+        // What cannot be paid for is not looked for either: that takes a walk over all that is alive.
+        let worth = STEP_BYTES.min(self.segment_bytes) / 4;
+        let earned = if needed { self.room.earned() } else { 0 };
+        if self.credit.load(Relaxed).saturating_add(earned) < worth {
+            return Ok(Tidied::Nothing);
+        }
+        let starved = self.room.is_starved();
         let mut steps = Vec::new();
         let mut bytes = 0;
         for pin in self.pins(segment) {
@@ -174,12 +185,17 @@ impl crate::engine::Shared {
         }
         let moved = steps.len();
         let batch = as_batch(steps);
-        // Never more is moved than was written for others since the start: whatever the sizes say,
-        // what is alive is not carried round and round.
+        // Never more is moved than was written for others since the start, and where room is needed a
+        // multiple of what gave some back: whatever the sizes say, what is alive is not carried round
+        // and round.
         let cost = batch.encoded_bound();
+        if starved && (bytes >= STEP_BYTES || cost + STARVED_MARGIN > self.room.left()) {
+            // There is no other segment: emptied in one step, or what is left of this one is wasted.
+            return Ok(Tidied::Nothing);
+        }
         let paid = |credit: u64| credit.checked_sub(cost);
-        let credit = self.credit.fetch_update(Relaxed, Relaxed, paid);
-        if moved == 0 || credit.is_err() {
+        let credit = || self.credit.fetch_update(Relaxed, Relaxed, paid).is_ok();
+        if moved == 0 || !(credit() || needed && self.room.pay(cost)) {
             return Ok(Tidied::Nothing);
         }
         self.submit(batch).wait()?;

@@ -11,6 +11,7 @@ use crate::format::{
     FLAG_CLEAN, FLAG_PROLOGUE, FLAG_SEAL, FRAME_HEADER_BYTES, FrameBuilder, Op, SEAL_FRAME_BYTES,
     SEGMENT_HEADER_BYTES, SegmentHeader,
 };
+use crate::room::{relief_tail, with_relief_tail};
 use crate::segment::{Layout, Segment, at_path, writer_name};
 use crate::spare::{Fresh, Spares, prepare};
 use crate::state::{Location, State};
@@ -19,7 +20,7 @@ use crate::sync::Arc;
 
 /// Every frame leaves this much of its segment free: for one empty frame that witnesses it, and for
 /// the frame that seals the segment.
-const TAIL_ROOM: u64 = (SEAL_FRAME_BYTES + FRAME_HEADER_BYTES) as u64;
+pub(crate) const TAIL_ROOM: u64 = (SEAL_FRAME_BYTES + FRAME_HEADER_BYTES) as u64;
 
 /// Largest file position a [`Location`] can name.
 const MAX_CAPACITY: u64 = u32::MAX as u64;
@@ -60,17 +61,29 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
+    /// Bytes a frame may take in the segment written to; one that publishes leaves its end to those
+    /// that relieve.
+    pub(crate) fn left(&self, publishes: bool) -> u64 {
+        let capacity = self.segment.header.capacity;
+        let tail = if publishes { relief_tail(capacity) } else { 0 };
+        capacity.saturating_sub(self.at + TAIL_ROOM + tail)
+    }
+
     /// Appends the frame and, with `sync`, makes it and every frame before it durable. On success the
     /// frame's place and number.
     pub(crate) fn commit(
         &mut self,
         frame: &mut FrameBuilder,
+        publishes: bool,
         state: &State,
         sync: bool,
         rolled: &mut dyn FnMut(&Arc<Segment>),
     ) -> Result<(Location, u64), WriteError> {
         let len = frame.frame_len() as u64;
-        if self.at + len + TAIL_ROOM > self.segment.header.capacity {
+        if len > self.left(publishes) {
+            if publishes && !self.leaves_room(state, len) {
+                return Err(WriteError::NoSpace);
+            }
             let next = self.roll(state, len)?;
             rolled(&next);
         }
@@ -117,6 +130,26 @@ impl Writer {
     fn all_durable(&mut self) {
         self.durable_lsn = self.next_lsn - 1;
         self.unsynced_since = None;
+    }
+
+    /// Whether the disk has room for another segment, beside the one a frame of `frame_len` needs:
+    /// what gives room back has to go on somewhere.
+    fn leaves_room(&self, state: &State, frame_len: u64) -> bool {
+        let Ok(free) = self.fs.available_space(&self.layout.segment_dir()) else {
+            // Then making the segment says whether there is any.
+            return true;
+        };
+        let ready = self.spares.readiness().bytes().0;
+        let free = free.saturating_add(ready);
+        let mut prologue = FrameBuilder::default();
+        prologue.clear();
+        state.prologue().for_each(|op| prologue.push(&op));
+        let end = (SEGMENT_HEADER_BYTES + prologue.frame_len()) as u64;
+        let room = Room {
+            segment_bytes: self.segment_bytes,
+            frame_len,
+        };
+        free >= capacity_for(end, room).max(ready) + self.segment_bytes
     }
 
     /// Writes an empty frame, unsynced, so that damage to the last acknowledged frame is seen as
@@ -251,7 +284,6 @@ impl Writer {
         let written = bytes.len() as u64 + made.end;
         self.meters.add(&self.meters.written_bytes, written);
         self.segment = made.segment;
-        self.spares.want(self.segment_bytes);
         Ok(self.segment.clone())
     }
 }
@@ -271,6 +303,12 @@ pub(crate) struct Room {
     pub(crate) segment_bytes: u64,
     /// The frame it is made for must fit, even where that makes it larger than the rest.
     pub(crate) frame_len: u64,
+}
+
+/// Capacity of a segment whose prologue ends at `end`.
+fn capacity_for(end: u64, room: Room) -> u64 {
+    let needed = end + room.frame_len + TAIL_ROOM;
+    room.segment_bytes.max(with_relief_tail(needed))
 }
 
 pub(crate) struct Made {
@@ -294,7 +332,7 @@ pub(crate) fn make_segment(
         prologue.push(&op);
     }
     let end = (SEGMENT_HEADER_BYTES + prologue.frame_len()) as u64;
-    let capacity = room.segment_bytes.max(end + room.frame_len + TAIL_ROOM);
+    let capacity = capacity_for(end, room);
     if capacity > MAX_CAPACITY {
         return Err(WriteError::Failed(format!(
             "a segment of {capacity} bytes is too large"

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use saguin_log_engine::BoundTooSmall;
 use saguin_log_engine::format::{FrameError, HeaderError, OpError};
 use saguin_log_engine::state::StateError;
 
@@ -228,6 +229,8 @@ pub enum RecoverError {
         /// The answer.
         error: std::io::Error,
     },
+    /// The bound asked for is too small for any log.
+    Bound(BoundTooSmall),
     /// A new log could not be made.
     Create(String),
 }
@@ -254,6 +257,7 @@ impl std::fmt::Display for RecoverError {
             RecoverError::Io { doing, path, error } => {
                 write!(f, "could not {doing} {}: {error}", path.display())
             }
+            RecoverError::Bound(error) => error.fmt(f),
             RecoverError::Create(why) => write!(f, "could not make a new log: {why}"),
         }
     }

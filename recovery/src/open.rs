@@ -29,6 +29,7 @@ pub fn recover(
     dir: &Path,
     options: &Options,
 ) -> Result<(Engine, Report), RecoverError> {
+    options.check().map_err(RecoverError::Bound)?;
     let layout = Layout::new(dir);
     fs.create_dir_all(&layout.segment_dir())
         .map_err(io_error("make", dir))?;
@@ -56,7 +57,8 @@ pub fn recover(
             let mut id = [0u8; 16];
             fs.random(&mut id)
                 .map_err(io_error("choose an id for", dir))?;
-            create_log(&**fs, &layout, id, options.segment_bytes).map_err(RecoverError::Create)?;
+            create_log(&**fs, &layout, id, options.ordinary_segment_bytes())
+                .map_err(RecoverError::Create)?;
             walk(&**fs, &layout, true, Reading::FromCheckpoint, &mut ())?
         }
         other => other?,

@@ -87,7 +87,9 @@ impl SegmentReport {
                 return None;
             }
         };
-        segment.footed.store(true, Relaxed);
+        let bytes = segment.file.len().unwrap_or_default();
+        let bytes = bytes.saturating_sub(segment.header.capacity);
+        segment.footer.store(bytes, Relaxed);
         self.footer = FooterReport::Good;
         Some(footer)
     }

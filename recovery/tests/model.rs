@@ -5,6 +5,7 @@
 mod common;
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -378,11 +379,14 @@ fn apply(engine: &Engine, c: &Channels, model: &mut Model, step: &Step, how: How
                 record: record(&body),
             };
             let answer = engine.submit(how.batch(vec![op])).wait();
-            if model.held.contains_key(&key(k)) {
-                assert_eq!(answer, Err(CommitError::AlreadyHeld { key: key(k) }));
-            } else {
-                assert_eq!(answer.unwrap().offsets, [None, None]);
-                model.held.insert(key(k), body);
+            match model.held.entry(key(k)) {
+                Entry::Occupied(_) => {
+                    assert_eq!(answer, Err(CommitError::AlreadyHeld { key: key(k) }));
+                }
+                Entry::Vacant(free) => {
+                    assert_eq!(answer.unwrap().offsets, [None, None]);
+                    free.insert(body);
+                }
             }
         }
         Step::Release { pick, target } => release(engine, c, model, (pick, target), how),

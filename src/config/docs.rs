@@ -42,6 +42,8 @@ is the queue's with one level `__dlq` before a final `#`, else at the end. `jobs
 * Every `storage` names a provider there is. Two providers do not share a directory.
 * Two listeners share neither a name nor a port of one address.
 * `session_queue_bytes` is at least `max_message_size`.
+* A provider's `max_bytes` is at least four of the largest records that `max_message_size` and
+  `max_header_bytes` allow, each with 256KiB for its topic and the like.
 * `visibility_timeout` is shorter than `job_expires_after`.
 * `backoff_base` is there if `backoff` is `linear` or `exponential`, and only then.
 

@@ -96,6 +96,9 @@ pub struct LogProvider {
     pub name: String,
     /// Its directory: absolute, without `..`. It need not exist yet.
     pub log_dir: PathBuf,
+    /// What the directory may take, bytes; at least 16 MiB and four of the largest records; `None`:
+    /// all there is.
+    pub max_bytes: Option<u64>,
     /// What an acknowledgement promises.
     pub durability: Durability,
     /// The size of a log file at which the next is begun, bytes; at least 1 MiB.
@@ -264,7 +267,19 @@ impl LogLevel {
     }
 }
 
+/// Bytes of a stored message beside payload and properties: its topic, the response topic, the
+/// publisher's name, the correlation data and the rest of its headers, each of which MQTT bounds.
+const OTHER_RECORD_BYTES: u64 = 256 << 10;
+
 impl Limits {
+    /// The most one stored message takes, in bytes.
+    #[must_use]
+    pub fn largest_record_bytes(&self) -> u64 {
+        self.max_message_size
+            .saturating_add(self.max_header_bytes)
+            .saturating_add(OTHER_RECORD_BYTES)
+    }
+
     /// The bounds of a topic.
     #[must_use]
     pub fn topics(&self) -> TopicLimits {

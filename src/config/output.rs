@@ -101,6 +101,7 @@ impl Writer {
                 out.below(&quote(&provider.name), |out| {
                     out.line("type", "log")?;
                     out.line("log_dir", &quote(&provider.log_dir.to_string_lossy()))?;
+                    out.size("max_bytes", provider.max_bytes)?;
                     let durability = match provider.durability {
                         Durability::Sync => "sync",
                     };

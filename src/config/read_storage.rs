@@ -5,17 +5,22 @@ use std::path::{Path, PathBuf};
 
 use super::finding::{Finding, Position};
 use super::keys;
-use super::model::{Durability, LogProvider, Storage};
+use super::model::{Durability, Limits, LogProvider, Storage};
 use super::parse::{NAME_RULE, check_name};
+use super::value::show_size;
 use super::walk::{Fields, entries_of, join, read_section};
 use super::yaml::{Node, Value};
 
-pub(super) fn read_storage(node: &Node, findings: &mut Vec<Finding>) -> Option<Storage> {
+pub(super) fn read_storage(
+    node: &Node,
+    limits: Option<&Limits>,
+    findings: &mut Vec<Finding>,
+) -> Option<Storage> {
     let path = "broker.storage";
     let fields = read_section(node, &keys::STORAGE, path, findings);
     let providers = fields
         .section("providers")
-        .and_then(|node| read_providers(node, findings));
+        .and_then(|node| read_providers(node, limits, findings));
     let default = fields.text("default").map(str::to_owned);
     if let (Some(default), Some(providers)) = (&default, &providers) {
         check_provider(
@@ -51,6 +56,7 @@ impl Providers {
                 all.push(LogProvider {
                     name,
                     log_dir: PathBuf::new(),
+                    max_bytes: None,
                     durability: Durability::Sync,
                     segment_bytes: 0,
                     tail_cache_bytes: 0,
@@ -61,7 +67,11 @@ impl Providers {
     }
 }
 
-fn read_providers(node: &Node, findings: &mut Vec<Finding>) -> Option<Providers> {
+fn read_providers(
+    node: &Node,
+    limits: Option<&Limits>,
+    findings: &mut Vec<Finding>,
+) -> Option<Providers> {
     let path = "broker.storage.providers";
     if matches!(node.value, Value::List(_)) {
         findings.push(Finding::new(
@@ -122,11 +132,36 @@ fn read_providers(node: &Node, findings: &mut Vec<Finding>) -> Option<Providers>
                 ));
             }
         }
+        if let (Some(limits), Some(Some(max_bytes))) = (limits, fields.size_or_none("max_bytes")) {
+            check_bound(&path, &fields, max_bytes, limits, findings);
+        }
         if findings.len() == before {
             providers.read.extend(provider(&entry.key, &fields));
         }
     }
     Some(providers)
+}
+
+/// A log at its bound keeps a reserve for what gives room back: a largest record has to fit there.
+fn check_bound(
+    path: &str,
+    fields: &Fields<'_>,
+    max_bytes: u64,
+    limits: &Limits,
+    findings: &mut Vec<Finding>,
+) {
+    let least = limits.largest_record_bytes().saturating_mul(4);
+    if max_bytes < least {
+        findings.push(Finding::new(
+            fields.at("max_bytes"),
+            format!(
+                "`{path}.max_bytes` is {}, less than four of the largest records that `max_message_size` \
+                 and `max_header_bytes` allow",
+                show_size(max_bytes)
+            ),
+            format!("write {} or more", show_size(least)),
+        ));
+    }
 }
 
 /// The type of a provider of the language that this version does not have. Its other keys are not
@@ -146,6 +181,7 @@ fn provider(name: &str, fields: &Fields<'_>) -> Option<LogProvider> {
     Some(LogProvider {
         name: name.to_owned(),
         log_dir: Path::new(fields.text("log_dir")?).components().collect(),
+        max_bytes: fields.size_or_none("max_bytes")?,
         durability: Durability::Sync,
         segment_bytes: fields.size("segment_bytes")?,
         tail_cache_bytes: fields.size("tail_cache_bytes")?,

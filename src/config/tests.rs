@@ -459,9 +459,16 @@ fn providers_are_held_against_each_other_and_the_limits() {
         &channel("type: append, storage: x"),
         &["`channels.c.storage`", "main"],
     );
+    refused(&with(&[("#provider", "max_bytes: 15MiB")]), &["16MiB"]);
     refused(
-        &with(&[("#provider", "max_bytes: 2GiB")]),
-        &["max_bytes", "not supported by this version"],
+        &with(&[
+            ("#provider", "max_bytes: 16MiB"),
+            (
+                "#broker",
+                "limits: {max_message_size: 8MiB, session_queue_bytes: 8MiB}",
+            ),
+        ]),
+        &["`broker.storage.providers.main.max_bytes`", "or more"],
     );
     let second = "segment_bytes: 1MiB\n#two";
     let text = with(&[("#provider", second)]).replace(

@@ -313,9 +313,16 @@ impl Disk {
     }
 
     fn used(&self) -> u64 {
-        let files = self.names.values().filter_map(|entry| match entry {
-            Entry::File(inode) => Some(self.inodes[*inode].live.len() as u64),
-            Entry::Dir => None,
+        self.used_by(None)
+    }
+
+    fn used_by(&self, extension: Option<&str>) -> u64 {
+        let counted = |path: &Path| {
+            extension.is_none_or(|wanted| path.extension().is_some_and(|e| e == wanted))
+        };
+        let files = self.names.iter().filter_map(|(path, entry)| match entry {
+            Entry::File(inode) if counted(path) => Some(self.inodes[*inode].live.len() as u64),
+            _ => None,
         });
         files.sum()
     }
@@ -439,6 +446,19 @@ impl SimDisk {
     /// Fails the operation after `operations` more.
     pub fn set_fault(&self, fault: Option<(u64, Fault)>) {
         lock(&self.shared).fault = fault;
+    }
+
+    /// Bytes there is room for, where that is bounded.
+    #[must_use]
+    pub fn free(&self) -> Option<u64> {
+        let disk = lock(&self.shared);
+        disk.room.map(|room| room.saturating_sub(disk.used()))
+    }
+
+    /// Bytes of the files whose names end in `extension`.
+    #[must_use]
+    pub fn used_by(&self, extension: &str) -> u64 {
+        lock(&self.shared).used_by(Some(extension))
     }
 
     /// Leaves room for `bytes` more than there are now, or for anything.

@@ -174,8 +174,19 @@ pub(in crate::config) static LOG_PROVIDER: Section = Section {
             Required,
             "Its directory. Two providers may not share one.",
         ),
-        // A log keeps no reserve for what relieves it yet, so no bound on it could be kept.
-        not_yet("max_bytes"),
+        key(
+            "max_bytes",
+            Size {
+                min: 16 * MIB,
+                max: 1024 * 1024 * GIB,
+                none: true,
+            },
+            Is("none"),
+            "What its directory may take. Publishing is refused before that, so that what gives room \
+             back never is: see the reserve in `rfcs/0004-storage.md`. Files of the log are at most \
+             a sixteenth of it. At least four of the largest records: `max_message_size` and \
+             `max_header_bytes`.",
+        ),
         key(
             "durability",
             Choice {

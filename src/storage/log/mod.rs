@@ -31,6 +31,10 @@ pub struct LogOptions {
     pub dir: PathBuf,
     /// Capacity of a segment, in bytes.
     pub segment_bytes: u64,
+    /// What the directory may take, in bytes.
+    pub max_bytes: Option<u64>,
+    /// The largest record there will be, with its headers, in bytes.
+    pub max_record_bytes: u64,
     /// Bound of the cache of recent records, in bytes.
     pub tail_cache_bytes: u64,
     /// It is the only provider: every position kept in it is of one of its own channels.
@@ -140,6 +144,8 @@ impl LogStore {
     ) -> Result<(LogStore, Vec<ChannelId>, Report), OpenError> {
         let engine_options = engine::Options {
             segment_bytes: options.segment_bytes,
+            max_bytes: options.max_bytes,
+            max_record_bytes: options.max_record_bytes,
             tail_cache_bytes: options.tail_cache_bytes,
             prepare_ahead: true,
             tidy_in_background: true,
@@ -483,7 +489,9 @@ fn store_error(error: CommitError) -> StoreError {
             max_bytes,
         },
         // Too much waiting is a lack of room as well: a later attempt may find some.
-        CommitError::NoSpace | CommitError::Overloaded => StoreError::ProviderFull,
+        CommitError::NoSpace | CommitError::LogFull { .. } | CommitError::Overloaded => {
+            StoreError::ProviderFull
+        }
         CommitError::TooLarge { bytes, max_bytes } => StoreError::TooLarge { bytes, max_bytes },
         CommitError::NoSuchItem { channel, offset } => StoreError::NoSuchJob {
             channel: ChannelId(channel.0),

@@ -152,6 +152,35 @@ pub enum Op {
     Delete(u8, Bytes),
 }
 
+impl Op {
+    /// Whether it publishes: what a log at its bound may refuse. Written down here a second time, on
+    /// purpose. A put may or may not, by what it replaces.
+    #[must_use]
+    pub fn publishes(&self) -> bool {
+        match self {
+            Op::Append(..) | Op::Set(..) | Op::Enqueue(..) | Op::Hold(..) | Op::Put(..) => true,
+            Op::Define(..)
+            | Op::Trim { .. }
+            | Op::Remove(..)
+            | Op::Forget(..)
+            | Op::Attempt(..)
+            | Op::Resolve(..)
+            | Op::DeadLetter { .. }
+            | Op::Release(..)
+            | Op::Drop(..)
+            | Op::Position(..)
+            | Op::NoPosition(..)
+            | Op::Delete(..) => false,
+        }
+    }
+
+    /// Whether it publishes whatever it replaces.
+    #[must_use]
+    pub fn always_publishes(&self) -> bool {
+        self.publishes() && !matches!(self, Op::Put(..))
+    }
+}
+
 /// Everything that is kept.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Model {
@@ -296,6 +325,36 @@ impl Model {
             Some(_) => Ok(()),
             None => Err(CommitError::NotHeld { key: key.clone() }),
         }
+    }
+
+    /// What takes everything out that can be taken out.
+    #[must_use]
+    pub fn relief(&self) -> Vec<Vec<Op>> {
+        let mut relief: Vec<Vec<Op>> = Vec::new();
+        let holds = self.holds.keys().map(|key| vec![Op::Drop(key.clone())]);
+        relief.extend(holds);
+        for (id, channel) in (0u32..).zip(&self.channels) {
+            match &channel.content {
+                Content::Sequence(_) if channel.floor < channel.next => {
+                    relief.push(vec![Op::Trim {
+                        channel: id,
+                        from: channel.floor,
+                        floor: channel.next,
+                    }]);
+                }
+                Content::Sequence(_) => {}
+                Content::Map(map) => {
+                    let forget = |(key, value): (&Bytes, &Value)| {
+                        vec![Op::Forget(id, key.clone(), value.offset)]
+                    };
+                    relief.extend(map.iter().map(forget));
+                }
+                Content::Work(jobs) => {
+                    relief.extend(jobs.keys().map(|job| vec![Op::Resolve(id, *job)]));
+                }
+            }
+        }
+        relief
     }
 
     fn define(&mut self, name: &Bytes, kind: Kind) -> Result<u64, CommitError> {

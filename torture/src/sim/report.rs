@@ -60,6 +60,8 @@ pub struct Counts {
     pub refused: u64,
     /// Batches refused because there was no room.
     pub no_room: u64,
+    /// Batches refused because the log was at its bound.
+    pub at_bound: u64,
     /// Times the engine failed and latched.
     pub failed: u64,
     /// Power cuts.
@@ -99,6 +101,7 @@ impl Counts {
             (&mut self.acknowledged, other.acknowledged),
             (&mut self.refused, other.refused),
             (&mut self.no_room, other.no_room),
+            (&mut self.at_bound, other.at_bound),
             (&mut self.failed, other.failed),
             (&mut self.cuts, other.cuts),
             (&mut self.cuts_in_recovery, other.cuts_in_recovery),

@@ -30,6 +30,9 @@ const SHOWN: usize = 12;
 /// How long a hung engine is waited for: only a defect ever gets there.
 const HUNG: Duration = Duration::from_secs(60);
 
+/// No record of the workload takes more, headers and all.
+const MAX_RECORD_BYTES: u64 = 13_000;
+
 /// Steps of tidying at one time.
 const MAX_TIDY_STEPS: u64 = 50;
 
@@ -80,12 +83,16 @@ impl Run {
         let mut rng = Rng::new(seed);
         let segment_bytes = MIN_SEGMENT_BYTES + [256, 700, 1500, 4000][rng.index(4)];
         let tail_cache_bytes = [0, 600, 1 << 20][rng.index(3)];
+        // Tight enough to be met, loose enough to hold everything that is alive at times.
+        let max_bytes = [None, Some(20), Some(28)][rng.index(3)].map(|n| n * segment_bytes);
         Run {
             seed,
             disk: SimDisk::new(rng.fork()),
             workload: Workload::new(rng.fork()),
             options: Options {
                 segment_bytes,
+                max_bytes,
+                max_record_bytes: MAX_RECORD_BYTES,
                 tail_cache_bytes,
                 // The only other thread: what it does and when is not the run's to say.
                 prepare_ahead: false,
@@ -145,6 +152,36 @@ impl Run {
         self.submit(Workload::define())?;
         let group = self.workload.group(&self.model);
         self.submit(group)?;
+        self.compare()?;
+        self.relieve()
+    }
+
+    /// However full it was: once everything is taken out, there is room again.
+    fn relieve(&mut self) -> Checked {
+        if self.options.max_bytes.is_none() {
+            return Ok(());
+        }
+        for batch in self.model.relief() {
+            self.submit(vec![batch])?;
+            self.tidy()?;
+        }
+        let Some(publish) = self.workload.append(&self.model) else {
+            return Ok(());
+        };
+        let acknowledged = self.counts.acknowledged;
+        self.submit(vec![vec![publish.clone()]])?;
+        if self.counts.acknowledged == acknowledged {
+            // Refused, it says how much it needs.
+            self.tidy()?;
+            self.submit(vec![vec![publish]])?;
+        }
+        if self.counts.acknowledged == acknowledged {
+            let taken = self.engine()?.directory_bytes();
+            return broken(
+                "a log from which everything was taken accepts again",
+                format!("it takes {taken} bytes and refuses"),
+            );
+        }
         self.compare()
     }
 
@@ -320,9 +357,12 @@ impl Run {
             return broken("nothing is shown before it is durable", early);
         }
         let failed = self.disk.failures().0 > failures || self.disk.ended().is_some();
+        // A segment for what is published is made where there is room for another one.
+        let two = 2 * (self.options.segment_bytes + 2 * MAX_RECORD_BYTES);
+        let tight = self.disk.free().is_some_and(|free| free < two);
         let judged = Judged {
             // A segment that cannot be made, for whatever reason, is no room and no failure.
-            no_room: failed || self.disk.failures().1 > refusals,
+            no_room: failed || tight || self.disk.failures().1 > refusals,
             failed,
             was_latched,
         };
@@ -404,10 +444,17 @@ impl Run {
         // What every batch is owed if all before it are kept, and if only those are that were.
         let mut optimistic = self.model.clone();
         let mut kept = self.model.clone();
-        let mut in_flight = Vec::new();
+        // And if only what relieves was tried, because there was no room for the rest.
+        let mut relieved = self.model.clone();
+        let (mut in_flight, mut published) = (Vec::new(), false);
         let (before, last_lsn) = (self.model.clone(), self.last_lsn);
         for (ops, answer) in group.into_iter().zip(answers) {
             let owed = optimistic.apply(&ops);
+            let relief = if ops.iter().any(Op::always_publishes) {
+                relieved.clone().apply(&ops)
+            } else {
+                relieved.apply(&ops)
+            };
             match answer.outcome {
                 Ok(_) if judged.was_latched => {
                     return broken(
@@ -430,6 +477,24 @@ impl Run {
                     }
                     self.last_lsn = receipt.lsn;
                     self.counts.acknowledged += 1;
+                    published |= ops.iter().any(Op::always_publishes);
+                }
+                Err(CommitError::LogFull { bytes, max_bytes }) => {
+                    if Some(max_bytes) != self.options.max_bytes || !ops.iter().any(Op::publishes) {
+                        return broken(
+                            "a bound refuses nothing that relieves",
+                            format!("{ops:?} refused at {bytes} of {max_bytes} bytes"),
+                        );
+                    }
+                    // One record may take a segment of its own, with its prologue.
+                    let next = self.options.segment_bytes + 3 * MAX_RECORD_BYTES;
+                    if bytes + next + self.options.reserve() < max_bytes {
+                        return broken(
+                            "a log that is not at its bound refuses nothing for it",
+                            format!("{ops:?} refused at {bytes} of {max_bytes} bytes"),
+                        );
+                    }
+                    self.counts.at_bound += 1;
                 }
                 Err(CommitError::NoSpace) if judged.no_room => self.counts.no_room += 1,
                 Err(CommitError::Failed(_)) if judged.was_latched => {}
@@ -441,7 +506,11 @@ impl Run {
                 }
                 Err(refusal) => {
                     let alone = kept.clone().apply(&ops);
-                    if owed.as_ref() != Err(&refusal) && alone.as_ref() != Err(&refusal) {
+                    let refused = [&owed, &alone, &relief];
+                    if refused
+                        .iter()
+                        .all(|answer| answer.as_ref() != Err(&refusal))
+                    {
                         return broken(
                             format!("{ops:?} answered with {owed:?}"),
                             format!("{refusal:?}"),
@@ -457,6 +526,21 @@ impl Run {
         self.model = kept;
         if !judged.was_latched {
             self.in_flight = in_flight;
+        }
+        self.reserve_is_kept(published)
+    }
+
+    /// After something was published, the directory leaves the reserve to what relieves.
+    fn reserve_is_kept(&self, published: bool) -> Checked {
+        let Some(max_bytes) = self.options.max_bytes.filter(|_| published) else {
+            return Ok(());
+        };
+        let (taken, most) = (self.disk.used_by("seg"), max_bytes - self.options.reserve());
+        if taken > most {
+            return broken(
+                format!("what is published leaves the reserve: at most {most} bytes"),
+                format!("the segments take {taken}"),
+            );
         }
         Ok(())
     }

@@ -60,6 +60,15 @@ impl Workload {
         (0..batches).map(|_| self.batch(model)).collect()
     }
 
+    /// One record for the first sequence there is.
+    pub fn append(&mut self, model: &Model) -> Option<Op> {
+        let at = model
+            .channels
+            .iter()
+            .position(|c| c.kind() == Kind::Sequence)?;
+        Some(Op::Append(u32::try_from(at).ok()?, self.record(), None))
+    }
+
     fn batch(&mut self, model: &Model) -> Vec<Op> {
         let operations = match self.rng.below(3) {
             0 => 1 + self.rng.below(4),
