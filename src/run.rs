@@ -17,7 +17,7 @@ use crate::cli::LogFormat;
 use crate::config::{self, ChannelSettings, Config, ProtocolVersion};
 use crate::descriptors::bound_connections;
 use crate::mqtt::{MonotonicClock, Server, ServerSettings, StoreWake};
-use crate::storage::log::{ChannelSpec, LogOptions, LogStore};
+use crate::storage::log::{ChannelSpec, Durability, LogOptions, LogStore, PublishCommit};
 use crate::storage::{ChannelId, ChannelKind, Store};
 
 /// Runs the broker until a signal stops it.
@@ -190,6 +190,10 @@ fn open_providers(
             max_bytes: provider.max_bytes,
             max_record_bytes: config.broker.limits.largest_record_bytes(),
             tail_cache_bytes: provider.tail_cache_bytes,
+            durability: durability(provider.durability),
+            flush_interval: provider.flush_interval,
+            publish_commit: publish_commit(provider.publish_commit),
+            checkpoint_bytes: provider.checkpoint_bytes,
             only_provider: config.broker.storage.providers.len() == 1,
             wake: wake.clone(),
         };
@@ -218,12 +222,34 @@ fn open_providers(
     Ok(providers)
 }
 
+fn durability(durability: config::Durability) -> Durability {
+    match durability {
+        config::Durability::Sync => Durability::Sync,
+        config::Durability::Interval => Durability::Interval,
+    }
+}
+
+fn publish_commit(publish_commit: config::PublishCommit) -> PublishCommit {
+    match publish_commit {
+        config::PublishCommit::AsTheyCome => PublishCommit::AsTheyCome,
+        config::PublishCommit::Alone => PublishCommit::Alone,
+        config::PublishCommit::Wait {
+            interval,
+            max_records,
+        } => PublishCommit::Wait {
+            interval,
+            records: max_records,
+        },
+    }
+}
+
 /// A channel in its provider; a queue's dead letters are kept beside it.
 fn specs(channel: &config::Channel) -> Vec<ChannelSpec> {
     let spec = |name: &str, kind, max_bytes| ChannelSpec {
         name: name.to_owned(),
         kind,
         max_bytes,
+        durability: durability(channel.durability),
     };
     let name = channel.name.as_str();
     match &channel.settings {

@@ -25,18 +25,16 @@ pub struct EngineCounters {
     pub syncs: u64,
     /// Nanoseconds spent in them.
     pub sync_nanoseconds: u64,
-    /// Commits closed because [`Options::publish_commit_max_records`] operations had come.
+    /// Commits that as many operations closed as [`PublishCommit::Wait`] waits for.
     ///
-    /// [`Options::publish_commit_max_records`]: crate::Options::publish_commit_max_records
+    /// [`PublishCommit::Wait`]: crate::PublishCommit::Wait
     pub closed_by_records: u64,
-    /// Commits closed because [`Options::publish_commit_interval`] had passed.
-    ///
-    /// [`Options::publish_commit_interval`]: crate::Options::publish_commit_interval
+    /// Commits closed because its interval had passed.
     pub closed_by_interval: u64,
-    /// Commits that waited for nothing though they may: what they took had waited long enough for
-    /// the commit before, or filled a frame, or could not wait.
+    /// Commits that waited for nothing but the commit before: what they took had waited long enough
+    /// for that, or filled a frame, or could not wait.
     pub closed_by_commit: u64,
-    /// Commits of an engine that never waits for company.
+    /// Commits of an engine that gives every batch one of its own.
     pub unbatched: u64,
     /// Batches refused because the disk had no room.
     pub refused_no_space: u64,

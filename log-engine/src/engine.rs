@@ -11,7 +11,7 @@ use crate::checkpoint::Checkpointed;
 use crate::commit::{Committer, TAKE};
 use crate::counters::Meters;
 use crate::format::{FrameBuilder, Kind, MAX_BODY_BYTES, MAX_NAME_BYTES};
-use crate::handoff::{Callback, Company, Completion, Handoff, Pending, Ticket};
+use crate::handoff::{Callback, Completion, Handoff, Pending, PublishCommit, Ticket};
 use crate::latch::{Failure, Latch};
 use crate::plan::Planner;
 use crate::room::Room;
@@ -66,10 +66,8 @@ pub struct Options {
     /// The longest a frame of [`Durability::Interval`](crate::Durability::Interval) batches stays
     /// unsynced, beside one sync. The broker's configuration asks for 10 ms to 1 s.
     pub flush_interval: Duration,
-    /// How long a commit waits for company after its first batch arrived; `None`: not at all.
-    pub publish_commit_interval: Option<Duration>,
-    /// How many operations end that wait; `None`: no number does.
-    pub publish_commit_max_records: Option<usize>,
+    /// Who shares a frame.
+    pub publish_commit: PublishCommit,
     /// How long the log is idle before its last frame gets a witness; see [`Engine::settle`].
     pub idle: Duration,
     /// See [`Wake`].
@@ -88,8 +86,7 @@ impl Default for Options {
             checkpoint_bytes: 256 << 20,
             checkpoint_entries: 2048,
             flush_interval: Duration::from_millis(150),
-            publish_commit_interval: None,
-            publish_commit_max_records: None,
+            publish_commit: PublishCommit::AsTheyCome,
             idle: Duration::from_secs(1),
             wake: None,
         }
@@ -108,11 +105,7 @@ impl std::fmt::Debug for Options {
             .field("checkpoint_bytes", &self.checkpoint_bytes)
             .field("checkpoint_entries", &self.checkpoint_entries)
             .field("flush_interval", &self.flush_interval)
-            .field("publish_commit_interval", &self.publish_commit_interval)
-            .field(
-                "publish_commit_max_records",
-                &self.publish_commit_max_records,
-            )
+            .field("publish_commit", &self.publish_commit)
             .field("idle", &self.idle)
             .finish_non_exhaustive()
     }
@@ -396,10 +389,6 @@ impl Engine {
         if !breakage::is(Breakage::IgnoreCeiling) {
             skip_to_ceilings(&mut writer, &mut state, &mut segments)?;
         }
-        let company = options.publish_commit_interval.map(|interval| Company {
-            interval,
-            records: options.publish_commit_max_records.unwrap_or(usize::MAX),
-        });
         let shared = Arc::new(Shared {
             published: RwLock::new(Published {
                 state,
@@ -407,7 +396,7 @@ impl Engine {
                 last_lsn: writer.last_lsn,
             }),
             segments: Segments::new(segments),
-            handoff: Handoff::new(TAKE, company),
+            handoff: Handoff::new(TAKE, options.publish_commit),
             latch: Latch::default(),
             next_segment: readiness,
             fs,

@@ -56,6 +56,23 @@ pub(crate) struct Pending {
     pub(crate) arrived: Option<Instant>,
 }
 
+/// Who shares a frame.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PublishCommit {
+    /// Whoever arrived during the commit before: nobody waits for company.
+    #[default]
+    AsTheyCome,
+    /// Nobody: every batch has a frame, and a sync, of its own.
+    Alone,
+    /// A commit waits for company after its first batch arrived.
+    Wait {
+        /// How long, at most.
+        interval: Duration,
+        /// How many operations end the wait.
+        records: usize,
+    },
+}
+
 /// How long a commit waits for company after its first batch arrived, and how many operations end
 /// the wait.
 #[derive(Clone, Copy, Debug)]
@@ -84,9 +101,9 @@ impl Unsynced {
 pub(crate) enum Closed {
     Records,
     Interval,
-    /// It did not wait.
+    /// It did not wait: the commit before had just ended, or it was full.
     Commit,
-    /// Commits never wait.
+    /// Every batch has one of its own.
     Unbatched,
 }
 
@@ -124,6 +141,8 @@ struct Queue {
 pub(crate) struct Handoff {
     limit: TakeLimit,
     company: Option<Company>,
+    /// What ends a commit that waits for no company.
+    closed: Closed,
     queue: Mutex<Queue>,
     arrived: Condvar,
 }
@@ -182,10 +201,21 @@ impl Queue {
 }
 
 impl Handoff {
-    pub(crate) fn new(limit: TakeLimit, company: Option<Company>) -> Handoff {
+    pub(crate) fn new(mut limit: TakeLimit, publish_commit: PublishCommit) -> Handoff {
+        let (company, closed) = match publish_commit {
+            PublishCommit::AsTheyCome => (None, Closed::Commit),
+            PublishCommit::Alone => {
+                limit.batches = 1;
+                (None, Closed::Unbatched)
+            }
+            PublishCommit::Wait { interval, records } => {
+                (Some(Company { interval, records }), Closed::Commit)
+            }
+        };
         Handoff {
             limit,
             company,
+            closed,
             queue: Mutex::new(Queue::default()),
             arrived: Condvar::new(),
         }
@@ -253,7 +283,7 @@ impl Handoff {
             if let Some(first) = queue.waiting.front() {
                 let arrived = first.arrived;
                 let Some(company) = self.company else {
-                    break Closed::Unbatched;
+                    break self.closed;
                 };
                 match queue.company(company, arrived, self.limit) {
                     Ok(closed) => break closed,

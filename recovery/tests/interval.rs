@@ -15,7 +15,7 @@ use common::*;
 use saguin_log_engine::storage::{FileSystem, MemFiles};
 use saguin_log_engine::{
     Batch, ChannelId, CommitError, Durability, Engine, EngineCounters, Operation, Options,
-    ReadLimit,
+    PublishCommit, ReadLimit,
 };
 use saguin_recovery::{Ending, recover};
 
@@ -490,8 +490,10 @@ fn a_full_disk_stops_no_close_and_no_open_of_what_needs_no_room() {
 fn a_commit_waits_for_company_and_is_closed_by_what_comes_first() {
     let files = MemFiles::new();
     let options = Options {
-        publish_commit_interval: Some(Duration::from_secs(3600)),
-        publish_commit_max_records: Some(3),
+        publish_commit: PublishCommit::Wait {
+            interval: Duration::from_secs(3600),
+            records: 3,
+        },
         ..roomy()
     };
     let (engine, _) = open_with(&files, &options).unwrap();
@@ -537,8 +539,10 @@ fn a_commit_waits_for_company_and_is_closed_by_what_comes_first() {
 fn a_commit_without_company_goes_when_the_interval_has_passed() {
     let files = MemFiles::new();
     let options = Options {
-        publish_commit_interval: Some(Duration::from_millis(20)),
-        publish_commit_max_records: Some(1000),
+        publish_commit: PublishCommit::Wait {
+            interval: Duration::from_millis(20),
+            records: 1000,
+        },
         ..roomy()
     };
     let (engine, _) = open_with(&files, &options).unwrap();
@@ -553,6 +557,25 @@ fn a_commit_without_company_goes_when_the_interval_has_passed() {
 }
 
 #[test]
+fn a_commit_of_its_own_for_every_batch_where_that_is_asked_for() {
+    let options = Options {
+        publish_commit: PublishCommit::Alone,
+        ..roomy()
+    };
+    let (engine, _) = open_with(&MemFiles::new(), &options).unwrap();
+    let c = define(&engine);
+    let before = engine.counters();
+    let tickets: Vec<_> = (0..50)
+        .map(|_| engine.submit(append_op(c.log, "x")))
+        .collect();
+    let lsns: Vec<_> = tickets.into_iter().map(|t| t.wait().unwrap().lsn).collect();
+    assert!(lsns.windows(2).all(|pair| pair[0] < pair[1]), "{lsns:?}");
+    let after = engine.counters();
+    assert_eq!(after.frames - before.frames, 50);
+    assert_eq!(after.unbatched - before.unbatched, 50);
+}
+
+#[test]
 fn the_counters_say_what_was_done() {
     let files = MemFiles::new();
     let (engine, _) = open(&files).unwrap();
@@ -563,7 +586,7 @@ fn the_counters_say_what_was_done() {
     }
     let after = engine.counters();
     assert_eq!(after.frames - before.0.frames, 30);
-    assert_eq!(after.unbatched - before.0.unbatched, 30);
+    assert_eq!(after.closed_by_commit - before.0.closed_by_commit, 30);
     assert_eq!(after.live_bytes, 3000);
     assert_eq!(after.segments, segments(&files).len() as u64);
     assert!(after.segments > 3 && after.poisoned == 0);

@@ -103,6 +103,12 @@ pub struct LogProvider {
     pub durability: Durability,
     /// The size of a log file at which the next is begun, bytes; at least 1 MiB.
     pub segment_bytes: u64,
+    /// How long what is acknowledged and not synced stays so, 10 ms to 1 s.
+    pub flush_interval: Duration,
+    /// Who shares a commit.
+    pub publish_commit: PublishCommit,
+    /// Log after which a checkpoint is written at the latest, bytes.
+    pub checkpoint_bytes: u64,
     /// How much of the newest records is kept in memory, bytes.
     pub tail_cache_bytes: u64,
 }
@@ -112,6 +118,24 @@ pub struct LogProvider {
 pub enum Durability {
     /// What is acknowledged is on the disk.
     Sync,
+    /// What is acknowledged is in the system's hands, and on the disk within the flush interval.
+    Interval,
+}
+
+/// Who shares a commit of a log provider.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PublishCommit {
+    /// What arrived during the commit before.
+    AsTheyCome,
+    /// Nobody.
+    Alone,
+    /// What arrives within an interval, 1 ms to 1 s, or this many operations.
+    Wait {
+        /// The interval.
+        interval: Duration,
+        /// The operations.
+        max_records: usize,
+    },
 }
 
 /// `broker.session`.
@@ -165,6 +189,8 @@ pub struct Channel {
     pub filter: ChannelFilter,
     /// The provider that keeps it; one of [`Storage::providers`].
     pub storage: String,
+    /// What its acknowledgements promise.
+    pub durability: Durability,
     /// What its type says.
     pub settings: ChannelSettings,
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::model::{
     AppendSettings, Backoff, Broker, Channel, ChannelSettings, Config, Durability, LatestSettings,
-    Limits, ProtocolVersion, QueueSettings, Start, Storage,
+    Limits, ProtocolVersion, PublishCommit, QueueSettings, Start, Storage,
 };
 use super::value::{show_duration, show_size};
 use super::yaml::quote;
@@ -102,11 +102,22 @@ impl Writer {
                     out.line("type", "log")?;
                     out.line("log_dir", &quote(&provider.log_dir.to_string_lossy()))?;
                     out.size("max_bytes", provider.max_bytes)?;
-                    let durability = match provider.durability {
-                        Durability::Sync => "sync",
-                    };
-                    out.line("durability", durability)?;
+                    out.line("durability", durability(provider.durability))?;
+                    out.period("flush_interval", Some(provider.flush_interval))?;
+                    match provider.publish_commit {
+                        PublishCommit::AsTheyCome => {}
+                        PublishCommit::Alone => out.period("publish_commit_interval", None)?,
+                        PublishCommit::Wait {
+                            interval,
+                            max_records,
+                        } => {
+                            out.period("publish_commit_interval", Some(interval))?;
+                            let max_records = max_records.to_string();
+                            out.line("publish_commit_max_records", &max_records)?;
+                        }
+                    }
                     out.size("segment_bytes", Some(provider.segment_bytes))?;
+                    out.size("checkpoint_bytes", Some(provider.checkpoint_bytes))?;
                     out.size("tail_cache_bytes", Some(provider.tail_cache_bytes))
                 })
             })
@@ -136,6 +147,7 @@ impl Writer {
             out.line("type", type_name(channel.kind()))?;
             out.line("filter", &quote(channel.filter.as_written()))?;
             out.line("storage", &quote(&channel.storage))?;
+            out.line("durability", durability(channel.durability))?;
             match &channel.settings {
                 ChannelSettings::Append(settings) => out.append(settings),
                 ChannelSettings::Latest(settings) => out.latest(settings),
@@ -181,5 +193,12 @@ impl Writer {
         })?;
         self.period("dlq_retention_period", settings.dlq_retention_period)?;
         self.size("dlq_retention_bytes", settings.dlq_retention_bytes)
+    }
+}
+
+fn durability(durability: Durability) -> &'static str {
+    match durability {
+        Durability::Sync => "sync",
+        Durability::Interval => "interval",
     }
 }

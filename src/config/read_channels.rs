@@ -9,7 +9,7 @@ use super::model::{
 };
 use super::parse::{NAME_RULE, check_name, shorten};
 use super::read_broker::{Known, absent_section};
-use super::read_storage::check_provider;
+use super::read_storage::{check_provider, durability};
 use super::value::show_duration;
 use super::walk::{Fields, entries_of, join, read_section};
 use super::yaml::{Entry, Node, Value};
@@ -100,10 +100,15 @@ fn read_channel(
         ChannelKind::Queue => ChannelSettings::Queue(read_queue(&fields, &path, known, findings)?),
     };
     let default_storage = known.storage.map(|storage| storage.default.as_str());
+    let storage = fields.text("storage").or(default_storage)?.to_owned();
+    let mut providers = known.storage.iter().flat_map(|storage| &storage.providers);
+    let provider = providers.find(|provider| provider.name == storage);
+    let durability = durability(&fields).or(provider.map(|provider| provider.durability))?;
     Some(Channel {
         name: entry.key.clone(),
         filter: filter?,
-        storage: fields.text("storage").or(default_storage)?.to_owned(),
+        storage,
+        durability,
         settings,
     })
 }

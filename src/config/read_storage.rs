@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::finding::{Finding, Position};
 use super::keys;
-use super::model::{Durability, Limits, LogProvider, Storage};
+use super::model::{Durability, Limits, LogProvider, PublishCommit, Storage};
 use super::parse::{NAME_RULE, check_name};
 use super::value::show_size;
 use super::walk::{Fields, entries_of, join, read_section};
@@ -58,7 +59,10 @@ impl Providers {
                     log_dir: PathBuf::new(),
                     max_bytes: None,
                     durability: Durability::Sync,
+                    flush_interval: Duration::ZERO,
+                    publish_commit: PublishCommit::AsTheyCome,
                     segment_bytes: 0,
+                    checkpoint_bytes: 0,
                     tail_cache_bytes: 0,
                 });
             }
@@ -135,8 +139,10 @@ fn read_providers(
         if let (Some(limits), Some(Some(max_bytes))) = (limits, fields.size_or_none("max_bytes")) {
             check_bound(&path, &fields, max_bytes, limits, findings);
         }
+        let publish_commit = publish_commit(&path, &fields, findings);
         if findings.len() == before {
-            providers.read.extend(provider(&entry.key, &fields));
+            let read = provider(&entry.key, &fields, publish_commit);
+            providers.read.extend(read);
         }
     }
     Some(providers)
@@ -177,15 +183,60 @@ fn unsupported_type(node: &Node) -> Option<&str> {
     }
 }
 
-fn provider(name: &str, fields: &Fields<'_>) -> Option<LogProvider> {
+fn provider(name: &str, fields: &Fields<'_>, publish_commit: PublishCommit) -> Option<LogProvider> {
     Some(LogProvider {
         name: name.to_owned(),
         log_dir: Path::new(fields.text("log_dir")?).components().collect(),
         max_bytes: fields.size_or_none("max_bytes")?,
-        durability: Durability::Sync,
+        durability: durability(fields)?,
+        flush_interval: fields.duration("flush_interval")?,
+        publish_commit,
         segment_bytes: fields.size("segment_bytes")?,
+        checkpoint_bytes: fields.size("checkpoint_bytes")?,
         tail_cache_bytes: fields.size("tail_cache_bytes")?,
     })
+}
+
+/// What acknowledgements promise, if that is said here.
+pub(super) fn durability(fields: &Fields<'_>) -> Option<Durability> {
+    match fields.text("durability")? {
+        "interval" => Some(Durability::Interval),
+        _ => Some(Durability::Sync),
+    }
+}
+
+/// An interval and a number of operations come together, and nothing goes with `none`.
+fn publish_commit(path: &str, fields: &Fields<'_>, findings: &mut Vec<Finding>) -> PublishCommit {
+    let (interval, max_records) = ("publish_commit_interval", "publish_commit_max_records");
+    let records = fields.count(max_records);
+    match (fields.duration_or_none(interval), records) {
+        (Some(Some(interval)), Some(max_records)) => PublishCommit::Wait {
+            interval,
+            max_records,
+        },
+        (Some(Some(_)), None) => {
+            if !fields.is_written(max_records) {
+                findings.push(Finding::new(
+                    fields.at(interval),
+                    format!("`{path}.{interval}` is written without `{max_records}`"),
+                    format!("write `{max_records}` beside it: how many operations end the wait"),
+                ));
+            }
+            PublishCommit::AsTheyCome
+        }
+        (alone, Some(_)) => {
+            if alone.is_some() || !fields.is_written(interval) {
+                findings.push(Finding::new(
+                    fields.at(max_records),
+                    format!("`{path}.{max_records}` has no interval to end"),
+                    format!("write `{interval}` as a duration, or leave this out"),
+                ));
+            }
+            PublishCommit::AsTheyCome
+        }
+        (Some(None), None) => PublishCommit::Alone,
+        (None, None) => PublishCommit::AsTheyCome,
+    }
 }
 
 /// Reports a provider that is named and not there.

@@ -2,6 +2,8 @@
 
 mod round_trip;
 
+use std::time::Duration;
+
 use super::keys::{SECTIONS, WhenAbsent};
 use super::parse::parse;
 use super::*;
@@ -182,12 +184,6 @@ fn a_key_of_the_full_product_is_refused_by_name() {
             "#mqtt",
             "mqtt: {listen: {tcp: {address: '[::1]:1'}, unix: {}}}",
         ),
-        ("#provider", "durability: interval"),
-        ("#provider", "flush_interval: 150ms"),
-        ("#provider", "publish_commit_interval: 5ms"),
-        ("#provider", "publish_commit_max_records: 5"),
-        ("#provider", "checkpoint_bytes: 256MiB"),
-        ("#channels", "c: {type: append, durability: sync}"),
         ("#channels", "- {type: append}"),
         ("#channels", "!include c.yaml"),
     ] {
@@ -197,6 +193,67 @@ fn a_key_of_the_full_product_is_refused_by_name() {
     for kind in ["sqlite", "memory"] {
         let text = with(&[]).replace("type: log", &format!("type: {kind}"));
         refused(&text, &[kind, "not supported by this version", "type: log"]);
+    }
+}
+
+#[test]
+fn what_an_acknowledgement_promises_is_a_providers_and_a_channels_to_say() {
+    let text = with(&[
+        ("#provider", "durability: interval\nflush_interval: 50ms"),
+        (
+            "#channels",
+            "c: {type: append, durability: sync}\nd: {type: latest}",
+        ),
+    ]);
+    let config = load(&text).expect("good");
+    let provider = &config.broker.storage.providers[0];
+    assert_eq!(provider.durability, Durability::Interval);
+    assert_eq!(provider.flush_interval, Duration::from_millis(50));
+    let durability = |name: &str| {
+        let found = config.channels.iter().find(|c| c.name == name);
+        found.map(|c| c.durability)
+    };
+    assert_eq!(durability("c"), Some(Durability::Sync));
+    assert_eq!(
+        durability("d"),
+        Some(Durability::Interval),
+        "the provider's"
+    );
+    for line in [
+        "flush_interval: 5ms",
+        "flush_interval: 2s",
+        "durability: maybe",
+    ] {
+        refused(&with(&[("#provider", line)]), &["main"]);
+    }
+}
+
+#[test]
+fn who_shares_a_commit_is_said_whole_or_not_at_all() {
+    let read = |lines: &str| {
+        let config = load(&with(&[("#provider", lines)])).expect("good");
+        config.broker.storage.providers[0].publish_commit
+    };
+    assert_eq!(read("#provider"), PublishCommit::AsTheyCome);
+    assert_eq!(read("publish_commit_interval: none"), PublishCommit::Alone);
+    let wait = PublishCommit::Wait {
+        interval: Duration::from_millis(5),
+        max_records: 64,
+    };
+    let both = "publish_commit_interval: 5ms\npublish_commit_max_records: 64";
+    assert_eq!(read(both), wait);
+    for (lines, words) in [
+        (
+            "publish_commit_interval: 5ms",
+            "without `publish_commit_max_records`",
+        ),
+        ("publish_commit_max_records: 5", "no interval to end"),
+        (
+            "publish_commit_interval: none\npublish_commit_max_records: 5",
+            "no interval to end",
+        ),
+    ] {
+        refused(&with(&[("#provider", lines)]), &[words]);
     }
 }
 

@@ -190,11 +190,43 @@ pub(in crate::config) static LOG_PROVIDER: Section = Section {
         key(
             "durability",
             Choice {
-                of: &["sync"],
-                not_yet: &["interval"],
+                of: &["sync", "interval"],
+                not_yet: &[],
             },
             Is("sync"),
-            "`sync`: nothing is acknowledged before it is on the disk.",
+            "What an acknowledgement promises. `sync`: it is on the disk, and a power cut costs nothing \
+             acknowledged. `interval`: the system has it, so that a crash of the broker costs nothing; a \
+             power cut costs what was acknowledged in the last `flush_interval` and one sync, never \
+             something older than what is left. A channel may say otherwise for itself.",
+        ),
+        key(
+            "flush_interval",
+            Duration {
+                min: 10,
+                max: SECOND,
+                none: false,
+                sub_second: true,
+            },
+            Is("150ms"),
+            "How long what was acknowledged under `durability: interval` stays unsynced, at most.",
+        ),
+        key(
+            "publish_commit_interval",
+            Duration {
+                min: 1,
+                max: SECOND,
+                none: true,
+                sub_second: true,
+            },
+            Absent("a commit takes what arrived during the one before, and waits for nothing"),
+            "How long a commit waits for company after its first publish arrived: fewer, larger writes. \
+             `none`: every publish has a write and a sync of its own.",
+        ),
+        key(
+            "publish_commit_max_records",
+            count(1, 32_768),
+            Absent("required with a `publish_commit_interval`"),
+            "How many operations end that wait.",
         ),
         key(
             "segment_bytes",
@@ -216,10 +248,17 @@ pub(in crate::config) static LOG_PROVIDER: Section = Section {
             Is("16MiB"),
             "How much of the newest records is kept in memory for readers.",
         ),
-        not_yet("flush_interval"),
-        not_yet("publish_commit_interval"),
-        not_yet("publish_commit_max_records"),
-        not_yet("checkpoint_bytes"),
+        key(
+            "checkpoint_bytes",
+            Size {
+                min: MIB,
+                max: 64 * GIB,
+                none: false,
+            },
+            Is("256MiB"),
+            "After how much more log a checkpoint is written at the latest. It is written earlier where \
+             it is small; opening the log replays what follows it.",
+        ),
         refused("file_path", "a log is a directory, named by `log_dir`"),
         refused("synchronous", "it is a key of `type: sqlite`"),
         refused("read_connections", "it is a key of `type: sqlite`"),

@@ -2,7 +2,7 @@
 
 use super::Kind::{Choice, Filter, Name, Section as Below};
 use super::WhenAbsent::{Absent, Is, Required};
-use super::{Key, Section, count, key, not_yet, period, period_or_none, refused, size_or_none};
+use super::{Key, Section, count, key, period, period_or_none, refused, size_or_none};
 
 const STORAGE_OF_CHANNEL: Key = key(
     "storage",
@@ -50,7 +50,15 @@ pub(in crate::config) static APPEND: Section = Section {
             Is("floor"),
             "Where a subscriber without a position begins: at the oldest record, or now.",
         ),
-        not_yet("durability"),
+        key(
+            "durability",
+            Choice {
+                of: &["sync", "interval"],
+                not_yet: &[],
+            },
+            Absent("the provider's"),
+            "What an acknowledgement promises; see the provider's `durability`.",
+        ),
         refused("deletion_retention_period", LATEST_ONLY),
         refused("visibility_timeout", QUEUE_ONLY),
         refused("job_expires_after", QUEUE_ONLY),
@@ -78,7 +86,15 @@ pub(in crate::config) static LATEST: Section = Section {
             Is("1d"),
             "How long a deletion is kept for those who were away.",
         ),
-        not_yet("durability"),
+        key(
+            "durability",
+            Choice {
+                of: &["sync", "interval"],
+                not_yet: &[],
+            },
+            Absent("the provider's"),
+            "What an acknowledgement promises; see the provider's `durability`.",
+        ),
         refused("retention_bytes", ONE_VALUE),
         refused("max_bytes", ONE_VALUE),
         refused("start", APPEND_ONLY),
@@ -139,7 +155,15 @@ pub(in crate::config) static QUEUE: Section = Section {
             Absent("`broker.storage.default_retention_bytes`"),
             "How many bytes of dead letters are kept; past it the oldest go.",
         ),
-        not_yet("durability"),
+        key(
+            "durability",
+            Choice {
+                of: &["sync", "interval"],
+                not_yet: &[],
+            },
+            Absent("the provider's"),
+            "What an acknowledgement promises; see the provider's `durability`.",
+        ),
         refused("retention_period", NEVER_AGED),
         refused("retention_bytes", NEVER_AGED),
         refused("start", APPEND_ONLY),

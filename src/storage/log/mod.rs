@@ -7,14 +7,16 @@
 mod message;
 mod space;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use saguin_log_engine::format::Kind;
 use saguin_log_engine::storage::{FileSystem, OsFiles};
 use saguin_log_engine::{self as engine, CommitError, Engine, Outcome, TrimPlan};
+pub use saguin_log_engine::{Durability, PublishCommit};
 use saguin_recovery::{RecoverError, Report, recover};
 
 use super::contract::{
@@ -37,6 +39,14 @@ pub struct LogOptions {
     pub max_record_bytes: u64,
     /// Bound of the cache of recent records, in bytes.
     pub tail_cache_bytes: u64,
+    /// What an acknowledgement of what belongs to no channel promises.
+    pub durability: Durability,
+    /// How long what is acknowledged and not synced stays so, at most.
+    pub flush_interval: Duration,
+    /// Who shares a commit.
+    pub publish_commit: PublishCommit,
+    /// Bytes of log after which a checkpoint is written at the latest.
+    pub checkpoint_bytes: u64,
     /// It is the only provider: every position kept in it is of one of its own channels.
     pub only_provider: bool,
     /// Called once per commit when completions are ready to be run; must not block.
@@ -52,6 +62,8 @@ pub struct ChannelSpec {
     pub kind: ChannelKind,
     /// Counted bytes it may hold.
     pub max_bytes: Option<u64>,
+    /// What an acknowledgement promises.
+    pub durability: Durability,
 }
 
 /// Why a provider did not open.
@@ -94,6 +106,10 @@ pub struct LogStore {
     engine: Engine,
     spaces: Spaces,
     max_bytes: HashMap<ChannelId, u64>,
+    /// Of what belongs to no channel.
+    durability: Durability,
+    /// Channels whose acknowledgements do not wait for a sync.
+    interval: HashSet<ChannelId>,
     ready: Arc<Ready>,
 }
 
@@ -147,6 +163,9 @@ impl LogStore {
             max_bytes: options.max_bytes,
             max_record_bytes: options.max_record_bytes,
             tail_cache_bytes: options.tail_cache_bytes,
+            flush_interval: options.flush_interval,
+            publish_commit: options.publish_commit,
+            checkpoint_bytes: options.checkpoint_bytes,
             prepare_ahead: true,
             tidy_in_background: true,
             wake: Some(options.wake.clone()),
@@ -155,11 +174,12 @@ impl LogStore {
         let opened = recover(fs, &options.dir, &engine_options);
         let (engine, report) = opened.map_err(OpenError::Recover)?;
         let mut ids = Vec::with_capacity(channels.len());
-        let mut max_bytes = HashMap::new();
+        let (mut max_bytes, mut interval) = (HashMap::new(), HashSet::new());
         for ChannelSpec {
             name,
             kind,
             max_bytes: bound,
+            durability,
         } in channels
         {
             let defined = engine.define(name, engine_kind(*kind));
@@ -173,6 +193,9 @@ impl LogStore {
             if let Some(bound) = bound {
                 max_bytes.insert(id, *bound);
             }
+            if *durability == Durability::Interval {
+                interval.insert(id);
+            }
         }
         Ok((
             LogStore {
@@ -181,6 +204,8 @@ impl LogStore {
                     own_positions: options.only_provider,
                 },
                 max_bytes,
+                durability: options.durability,
+                interval,
                 ready: Arc::default(),
             },
             ids,
@@ -272,6 +297,25 @@ impl LogStore {
         }))
     }
 
+    /// Whether an operation is acknowledged before it is synced. A batch is if all of it is.
+    fn is_interval(&self, operation: &Operation) -> bool {
+        match operation {
+            Operation::Append { channel, .. }
+            | Operation::Trim { channel, .. }
+            | Operation::Set { channel, .. }
+            | Operation::Forget { channel, .. }
+            | Operation::Enqueue { channel, .. }
+            | Operation::Attempt { channel, .. }
+            | Operation::Resolve { channel, .. } => self.interval.contains(channel),
+            Operation::DeadLetter {
+                channel, target, ..
+            } => self.interval.contains(channel) && self.interval.contains(target),
+            Operation::Put { .. } | Operation::Delete { .. } => {
+                self.durability == Durability::Interval
+            }
+        }
+    }
+
     fn plan_trim(&self, channel: ChannelId, floor: u64) -> Result<Option<TrimPlan>, StoreError> {
         let planned = self.engine.plan_trim(id(channel), floor);
         planned.map_err(|e| StoreError::Failed(e.to_string()))
@@ -293,6 +337,7 @@ impl Store for LogStore {
         let mut operations = Vec::with_capacity(batch.operations.len());
         // How many of the engine's operations each of the contract's is.
         let mut kept = Vec::with_capacity(batch.operations.len());
+        let interval = batch.operations.iter().all(|o| self.is_interval(o));
         for operation in batch.operations {
             let earlier = match &operation {
                 Operation::Put { space, key, .. } | Operation::Delete { space, key } => {
@@ -318,7 +363,11 @@ impl Store for LogStore {
         }
         let batch = engine::Batch {
             operations,
-            ..engine::Batch::default()
+            durability: if interval {
+                Durability::Interval
+            } else {
+                Durability::Sync
+            },
         };
         let ready = self.ready.clone();
         let callback = move |outcome: Outcome| {
