@@ -147,14 +147,17 @@ impl Rig {
 
     /// What `frames` frames of so many batches cost the commit thread.
     fn cost(&self, frames: u64, batches: usize, operation: &dyn Fn(usize) -> Operation) -> u64 {
-        let held = || self.gate.inner.lock().expect("gate");
-        let (before, began) = (held().allocations, held().frames);
+        let seen = || {
+            let held = self.gate.inner.lock().expect("gate");
+            (held.allocations, held.frames)
+        };
+        let (before, began) = seen();
         let mut after = before;
         for _ in 0..frames {
             self.submit(batches, operation);
             after = self.gate.one_frame();
         }
-        assert_eq!(held().frames - began, frames, "as many frames as planned");
+        assert_eq!(seen().1 - began, frames, "as many frames as planned");
         after - before
     }
 
