@@ -199,6 +199,9 @@ fn a_record_costs_the_commit_thread_no_allocation() {
     assert!(many <= one + GROWTH, "{many} for 256 batches a frame");
 }
 
+/// Name, how to make one, and most allocations of each.
+type Case<'a> = (&'a str, &'a dyn Fn(usize) -> Operation, u64);
+
 #[test]
 fn what_owns_its_key_costs_the_commit_thread_few_allocations() {
     // Of trees and tables that split and grow, and the frame's own one.
@@ -223,8 +226,7 @@ fn what_owns_its_key_costs_the_commit_thread_few_allocations() {
         record: record(),
         max_bytes: None,
     };
-    let kinds: [(&str, &dyn Fn(usize) -> Operation, u64); 3] =
-        [("set", &set, 3), ("put", &put, 4), ("enqueue", &enqueue, 1)];
+    let kinds: [Case<'_>; 3] = [("set", &set, 3), ("put", &put, 4), ("enqueue", &enqueue, 1)];
     for (name, operation, most) in kinds {
         rig.cost(10, BATCHES, operation);
         let cost = rig.cost(FRAMES, BATCHES, operation);
