@@ -44,16 +44,26 @@ const CASES: [Case; 6] = [
 fn main() {
     let run = Run::new();
     println!("{}", common::machine());
+    if run.wants("alone") {
+        alone(&run);
+    }
+    if run.wants("crowd") {
+        crowd::measure(&run);
+    }
+    if run.wants("space") {
+        space(&run);
+    }
+}
+
+fn alone(run: &Run) {
     run.heading("Commit, durability sync: p50 of each, turn by turn");
     head(&[
         "records", "limit", "engine", "of limit", "target", "", "SQLite", "of limit",
     ]);
     for case in &CASES {
-        measure(&run, case);
+        measure(run, case);
     }
-    rolling(&run);
-    crowd::measure(&run);
-    space(&run);
+    rolling(run);
 }
 
 fn measure(run: &Run, case: &Case) {

@@ -378,6 +378,20 @@ impl Batch {
 const FIXED_BOUND: usize = 100;
 
 impl Operation {
+    /// The first clone of a `Bytes` made of a vector allocates. The commit thread clones what it
+    /// caches, so that is made here, on the caller's thread.
+    pub(crate) fn share(&self) {
+        match self {
+            Operation::Append { record, .. }
+            | Operation::Enqueue { record, .. }
+            | Operation::DeadLetter { record, .. } => drop(record.body.clone()),
+            Operation::Set { key, record, .. } | Operation::Remove { key, record, .. } => {
+                drop((key.clone(), record.body.clone()));
+            }
+            _ => {}
+        }
+    }
+
     fn encoded_bound(&self) -> u64 {
         let opaque = match self {
             Operation::Define { name, .. } => name.len(),

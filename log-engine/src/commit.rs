@@ -361,17 +361,13 @@ impl Committer {
 
     /// Completes every batch in the order it was submitted.
     fn complete(&mut self, planned: Vec<Planned>, stored: &Result<u64, CommitError>) {
-        let mut woken = 0;
         for (pending, offsets) in self.taken.drain(..).zip(planned) {
             let outcome: Outcome = match (offsets, stored) {
                 (Err(refusal), _) => Err(refusal),
                 (Ok(offsets), Ok(lsn)) => Ok(Receipt { lsn: *lsn, offsets }),
                 (Ok(_), Err(failed)) => Err(failed.clone()),
             };
-            woken += usize::from(pending.completion.complete(outcome));
-        }
-        if woken > 1 {
-            crate::sync::yield_now();
+            pending.completion.complete(outcome);
         }
     }
 

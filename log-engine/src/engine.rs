@@ -244,9 +244,9 @@ impl Shared {
         };
         let pushed = match bounded(&pending.batch, bytes) {
             Ok(()) => {
-                pending
-                    .offsets
-                    .reserve_exact(pending.batch.operations.len());
+                let operations = &pending.batch.operations;
+                pending.offsets.reserve_exact(operations.len());
+                operations.iter().for_each(Operation::share);
                 self.handoff.push(pending)
             }
             Err(refusal) => Err((pending, refusal)),

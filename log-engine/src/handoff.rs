@@ -32,14 +32,10 @@ pub(crate) enum Completion {
 }
 
 impl Completion {
-    /// Hands the outcome over; whether a thread was woken for it.
-    pub(crate) fn complete(self, outcome: Outcome) -> bool {
+    pub(crate) fn complete(self, outcome: Outcome) {
         match self {
             Completion::Ticket(cell) => cell.fill(outcome),
-            Completion::Call(call) => {
-                call(outcome);
-                false
-            }
+            Completion::Call(call) => call(outcome),
         }
     }
 }
@@ -368,7 +364,7 @@ struct Slot {
 }
 
 impl Cell {
-    fn fill(&self, outcome: Outcome) -> bool {
+    fn fill(&self, outcome: Outcome) {
         let mut slot = lock(&self.slot);
         slot.outcome = Some(outcome);
         let waker = slot.waker.take();
@@ -380,7 +376,6 @@ impl Cell {
         if let Some(waker) = waker {
             waker.wake();
         }
-        blocked
     }
 }
 

@@ -35,6 +35,13 @@ impl Run {
         }
     }
 
+    /// Whether a part was asked for: `-- PART...`, or all where none is named.
+    pub fn wants(&self, part: &str) -> bool {
+        let mut named = std::env::args().skip(1).filter(|a| !a.starts_with("--"));
+        let all = named.next().is_none();
+        all || std::env::args().any(|a| a == part)
+    }
+
     /// A directory that goes with the run.
     pub fn dir(&self) -> &Path {
         self.dir.path()

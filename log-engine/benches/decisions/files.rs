@@ -52,6 +52,9 @@ pub fn prepared_or_not(run: &Run) {
     }
 }
 
+/// Lets a segment go.
+type Way = fn(&Path);
+
 /// What one way to be rid of a dead segment does to commits beside it.
 pub fn unlink_or_rename(run: &Run) {
     run.heading("(b) A dead 64 MiB segment let go every 50 ms, and commits of 128 B meanwhile");
@@ -71,7 +74,7 @@ pub fn unlink_or_rename(run: &Run) {
     .frame();
     let mut bare = Bare::prepared(&dir.join("bare"), SEGMENT);
     let (turns, dead) = if run.quick { (1, 1) } else { (3, 12) };
-    let ways: [(&str, fn(&Path)); 3] = [
+    let ways: [(&str, Way); 3] = [
         ("nothing", |_| ()),
         ("unlinked", |path| std::fs::remove_file(path).unwrap()),
         ("recycled by renaming", |path| {
@@ -117,7 +120,7 @@ pub fn unlink_or_rename(run: &Run) {
     }
 }
 
-fn let_go(dir: &Path, path: &Path, way: &fn(&Path)) -> Duration {
+fn let_go(dir: &Path, path: &Path, way: &Way) -> Duration {
     std::thread::sleep(Duration::from_millis(50));
     let began = std::time::Instant::now();
     way(path);

@@ -12,9 +12,19 @@ fn main() {
     let run = common::Run::new();
     println!("{}", common::machine());
     // The one that writes most comes last: a virtual disk answers a burst with a slow spell.
-    stages::measure(&run);
-    files::prepared_or_not(&run);
-    reading::mapped_or_not(&run);
-    index::size(&run);
-    files::unlink_or_rename(&run);
+    if run.wants("stages") {
+        stages::measure(&run);
+    }
+    if run.wants("prepared") {
+        files::prepared_or_not(&run);
+    }
+    if run.wants("mapped") {
+        reading::mapped_or_not(&run);
+    }
+    if run.wants("index") {
+        index::size(&run);
+    }
+    if run.wants("unlink") {
+        files::unlink_or_rename(&run);
+    }
 }

@@ -46,7 +46,7 @@ pub fn mapped_or_not(run: &Run) {
         next = (next + stride) % places.len();
         places[next]
     };
-    let mut again = pick.clone();
+    let mut again = pick;
     let mut buffer = vec![0u8; 1 << 10];
     let mut times = turn_by_turn(
         run.rounds(50_000),
