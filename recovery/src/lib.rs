@@ -5,17 +5,24 @@
 //! * [`walk`] reads segments and frames in order, applies them to a state and stops at the first
 //!   byte that is not what was written;
 //! * [`Ending`] says what that byte means: the end, a torn tail, or damage;
-//! * [`recover`] repairs what a crash may leave (a torn tail, a roll cut short) and nothing else.
+//! * [`recover`] repairs what a crash may leave (a torn tail, a roll cut short) and nothing else;
+//! * [`salvage`] reads on past damage, and [`rebuild`] makes a log of what it found: each for whoever
+//!   asks for it by name, never as a part of opening.
 
 pub mod body;
 mod error;
+pub mod keys;
 mod open;
+mod rebuild;
 mod report;
+pub mod salvage;
+pub mod stored;
 mod tail;
 mod walk;
 
 pub use error::{Damage, DamageKind, RecoverError};
 pub use open::{inspect, recover};
+pub use rebuild::{RebuildError, Rebuilt, forget_checkpoints, lost_name, rebuild};
 pub use report::{ChannelReport, Report, SegmentReport};
 pub use tail::Torn;
 pub use walk::{Ending, Unproven, Unsealed, Visitor, Walk, walk};
