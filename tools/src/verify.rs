@@ -7,14 +7,17 @@ use std::path::{Path, PathBuf};
 
 use saguin_log_engine::format::{FrameError, HeaderError, Op};
 use saguin_log_engine::state::StateError;
+use saguin_log_engine::storage::OsFiles;
 use saguin_log_engine::{Layout, Segment};
 use saguin_recovery::body::Body;
+use saguin_recovery::salvage::{Cause, Salvage, salvage};
 use saguin_recovery::{Damage, DamageKind, RecoverError, Report, Visitor, Walk};
 use serde::Serialize;
 
 use crate::cli::{Code, Failure, quiet};
 use crate::live;
-use crate::source::{self, Open, Reading, explain, segment_files};
+use crate::losses::Losses;
+use crate::source::{self, Open, Reading, Unread, explain, segment_files};
 use crate::summary::{End, ROLL_CUT_SHORT, TornTail};
 use crate::text::{counted, escape, file_name, json_line, table};
 
@@ -30,7 +33,12 @@ struct Verdict {
     /// Nothing acknowledged is damaged, and every live record can be read.
     whole: bool,
     segments: Vec<SegmentVerdict>,
+    /// The first damage: what an opening stops at.
     damage: Option<DamageVerdict>,
+    /// Every damaged place that was found, that one too.
+    damages: Vec<DamageVerdict>,
+    /// What the damage costs; null where there is none, or where nothing can be read at all.
+    losses: Option<Losses>,
     ending: Option<End>,
     roll_cut_short: Option<CutShort>,
     /// Live records, each of them read.
@@ -45,6 +53,8 @@ struct Verdict {
 enum Status {
     Ok,
     Damaged,
+    /// After damage or beside it, and whole on its own.
+    Readable,
     NotRead,
 }
 
@@ -142,7 +152,11 @@ pub(crate) fn run(dir: &Path, json: bool, out: &mut dyn Write) -> Result<Code, F
     } = source::read::<Seen>(dir);
     let verdict = match found {
         Ok((report, walk)) => Verdict::read(dir, open, &visitor, &report, &walk)?,
-        Err(RecoverError::Damage(damage)) => Verdict::damaged(dir, open, &visitor, &damage),
+        Err(Unread::Recover(RecoverError::Damage(damage))) => {
+            // Read again, and on past the damage. Where not one segment can be, that says it all.
+            let salvaged = salvage(&OsFiles, dir).ok();
+            Verdict::damaged(dir, open, &visitor, &damage, salvaged.as_ref())
+        }
         Err(other) => return Err(explain(other, dir)),
     };
     let code = match verdict.whole {
@@ -189,6 +203,8 @@ impl Verdict {
             whole: unreadable_records == 0,
             segments: segments.collect(),
             damage: None,
+            damages: Vec::new(),
+            losses: None,
             ending: Some(End::new(&report.ending)),
             roll_cut_short: cut_short,
             live_records: Some(report.channels.iter().map(|c| c.count).sum()),
@@ -198,7 +214,13 @@ impl Verdict {
     }
 
     /// A log that could be read as far as `seen` got.
-    fn damaged(dir: &Path, open: Open, seen: &Seen, damage: &Damage) -> Verdict {
+    fn damaged(
+        dir: &Path,
+        open: Open,
+        seen: &Seen,
+        damage: &Damage,
+        salvaged: Option<&Salvage>,
+    ) -> Verdict {
         let segment_dir = Layout::new(dir).segment_dir();
         let mut files: Vec<String> = segment_files(&segment_dir).collect();
         files.sort();
@@ -212,10 +234,9 @@ impl Verdict {
                 .find(|s| s.path == segment_dir.join(file));
             let status = match (damaged, found) {
                 (Some(at), _) if i == at => Status::Damaged,
-                // Frames after the damage are not believed, whatever they say.
-                (Some(at), _) if i > at => Status::NotRead,
-                (_, None) => Status::NotRead,
-                (_, Some(_)) => Status::Ok,
+                (Some(at), Some(_)) if i < at => Status::Ok,
+                (None, Some(_)) => Status::Ok,
+                _ => return beside(&segment_dir.join(file), salvaged),
             };
             let found = found.filter(|_| status != Status::NotRead);
             let last_lsn = found.and_then(|s| match status {
@@ -241,12 +262,76 @@ impl Verdict {
             whole: false,
             segments: files.iter().enumerate().map(segment).collect(),
             damage: Some(DamageVerdict::new(damage)),
+            damages: damages(damage, salvaged),
+            losses: salvaged.map(Losses::new),
             ending: None,
             roll_cut_short: None,
             live_records: None,
             unreadable_records: 0,
             unreadable: Vec::new(),
         }
+    }
+}
+
+/// Every damaged place: the one that stops an opening, and those that were found reading on.
+fn damages(first: &Damage, salvaged: Option<&Salvage>) -> Vec<DamageVerdict> {
+    let mut all: Vec<_> = salvaged
+        .iter()
+        .flat_map(|s| &s.findings)
+        .map(|finding| {
+            let values = match &finding.cause {
+                Cause::Damage(kind) => expected_and_found(kind),
+                Cause::Unreadable(_) => None,
+            };
+            let (expected, found) = values.unzip();
+            DamageVerdict {
+                file: finding.path.to_string_lossy().into_owned(),
+                position: finding.at,
+                what: finding.cause.to_string(),
+                expected,
+                found,
+            }
+        })
+        .collect();
+    let first = DamageVerdict::new(first);
+    let same = |d: &DamageVerdict| (&d.file, d.position) == (&first.file, first.position);
+    if !all.iter().any(same) {
+        all.insert(0, first);
+    }
+    all
+}
+
+/// A segment after the damage, or beside it: as much of it as vouches for itself.
+fn beside(path: &Path, salvaged: Option<&Salvage>) -> SegmentVerdict {
+    let file = file_name(path);
+    let found = salvaged.and_then(|s| s.segments.iter().find(|s| s.segment.path == path));
+    let damaged = salvaged.is_some_and(|s| s.findings.iter().any(|f| f.path == path));
+    let Some(found) = found else {
+        return SegmentVerdict {
+            file,
+            status: if damaged {
+                Status::Damaged
+            } else {
+                Status::NotRead
+            },
+            number: None,
+            first_lsn: None,
+            last_lsn: None,
+            frames: 0,
+        };
+    };
+    let (first_lsn, last_lsn) = found.lsns.unzip();
+    SegmentVerdict {
+        file,
+        status: if damaged {
+            Status::Damaged
+        } else {
+            Status::Readable
+        },
+        number: Some(found.segment.header.number),
+        first_lsn,
+        last_lsn,
+        frames: found.frames,
     }
 }
 
@@ -327,20 +412,23 @@ fn print(verdict: &Verdict, out: &mut dyn Write) -> std::io::Result<()> {
         .map(|segment| row(verdict, segment))
         .collect();
     table(out, &[], &rows)?;
-    if let Some(damage) = &verdict.damage {
+    for damage in &verdict.damages {
         let DamageVerdict {
             file,
             position,
             what,
             ..
         } = damage;
-        writeln!(
-            out,
-            "DAMAGE in {} at {position}: {}",
-            escape(file),
-            escape(what)
-        )?;
+        let (file, what) = (escape(file), escape(what));
+        writeln!(out, "DAMAGE in {file} at {position}: {what}")?;
+    }
+    if verdict.damage.is_some() {
         writeln!(out, "{}", read_before(verdict))?;
+    }
+    if let Some(losses) = &verdict.losses {
+        for line in losses.sentences(false) {
+            writeln!(out, "{}", escape(&line))?;
+        }
     }
     for record in &verdict.unreadable {
         let Unreadable {
@@ -390,10 +478,12 @@ fn row(verdict: &Verdict, segment: &SegmentVerdict) -> Vec<String> {
         }
         _ => String::new(),
     };
-    let status = match (segment.status, &verdict.damage) {
+    let named = |d: &&DamageVerdict| file_name(Path::new(&d.file)) == segment.file;
+    let status = match (segment.status, verdict.damages.iter().find(named)) {
         (Status::Ok, _) => "ok".to_owned(),
         (Status::Damaged, Some(damage)) => format!("DAMAGE at {}", damage.position),
         (Status::Damaged, None) => "DAMAGE".to_owned(),
+        (Status::Readable, _) => "readable on its own".to_owned(),
         (Status::NotRead, _) => "not read".to_owned(),
     };
     let frames = match (segment.first_lsn, segment.last_lsn) {
@@ -402,8 +492,11 @@ fn row(verdict: &Verdict, segment: &SegmentVerdict) -> Vec<String> {
         }
         _ => String::new(),
     };
+    let first = verdict.damage.as_ref();
+    let first = first.is_some_and(|d| file_name(Path::new(&d.file)) == segment.file);
     let before = match segment.status {
-        Status::Damaged if !frames.is_empty() => " before it",
+        Status::Damaged if !frames.is_empty() && first => " before it",
+        Status::Damaged if !frames.is_empty() => " in it verify",
         _ => "",
     };
     vec![
@@ -415,12 +508,17 @@ fn row(verdict: &Verdict, segment: &SegmentVerdict) -> Vec<String> {
 
 /// How far reading got.
 fn read_before(verdict: &Verdict) -> String {
-    let read = verdict.segments.iter().rev().find_map(|s| s.last_lsn);
-    match read {
+    let first = verdict.damage.as_ref();
+    let first = |s: &SegmentVerdict| first.is_some_and(|d| file_name(Path::new(&d.file)) == s.file);
+    let before = verdict
+        .segments
+        .iter()
+        .filter(|s| s.status == Status::Ok || first(s));
+    match before.filter_map(|s| s.last_lsn).max() {
         Some(last) => format!(
-            "read and verified before it: frames up to {last}; nothing after it is believed, and \
-             nothing was changed"
+            "SAFE before the first of it: frames up to {last}; nothing after it is opened, and nothing \
+             was changed"
         ),
-        None => "nothing was read before it, and nothing was changed".to_owned(),
+        None => "nothing was read before the first of it, and nothing was changed".to_owned(),
     }
 }

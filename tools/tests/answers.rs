@@ -359,7 +359,7 @@ fn what_makes_no_sense_is_a_usage_error_in_a_sentence() {
             answer.err
         );
     }
-    assert_eq!(inspect("repair", dir.path(), &[]).code, 2);
+    assert_eq!(inspect("mend", dir.path(), &[]).code, 2);
 }
 
 #[test]
