@@ -12,11 +12,16 @@ use common::*;
 use saguin_log_engine::format::Kind;
 use serde_json::{Value, json};
 
-const ALL: [&[&str]; 4] = [
+const ALL: [&[&str]; 9] = [
     &["summary"],
     &["channels"],
     &["records", "--channel", "events"],
     &["verify"],
+    &["segments"],
+    &["positions"],
+    &["queue", "jobs"],
+    &["sessions"],
+    &["export"],
 ];
 
 #[test]

@@ -120,6 +120,8 @@ fn id_of(fs: &dyn FileSystem, layout: &Layout, candidates: &[Candidate]) -> Opti
 impl Files {
     fn leave_out(&mut self, path: &Path, segment: Option<u64>, cause: Cause) {
         self.left_out.push(path.to_owned());
+        // It is no part of the log, so what else is wrong with it says nothing.
+        self.findings.retain(|finding| finding.path != path);
         self.findings.push(Finding {
             path: path.to_owned(),
             segment,
