@@ -62,10 +62,10 @@ pub(crate) fn run(
     let Reading { found, .. } = source::read::<()>(&args.dir);
     let source = match found {
         Ok((report, walk)) => Source::Whole(Box::new((report, walk))),
-        Err(Unread::Recover(RecoverError::Damage(damage))) => {
-            let damage = RecoverError::Damage(damage);
+        // Also where the system cannot read a file: the others may be readable.
+        Err(Unread::Recover(why @ (RecoverError::Damage(_) | RecoverError::Io { .. }))) => {
             let salvaged = salvage(&OsFiles, &args.dir);
-            let salvaged = salvaged.map_err(|_| explain(Unread::Recover(damage), &args.dir))?;
+            let salvaged = salvaged.map_err(|_| explain(Unread::Recover(why), &args.dir))?;
             Source::Damaged(Box::new(salvaged))
         }
         Err(other) => return Err(explain(other, &args.dir)),

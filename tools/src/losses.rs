@@ -274,9 +274,9 @@ impl ChannelLoss {
             _ => {}
         }
         if repair {
-            if let Some((first, last)) = self.given_up {
+            if let Some((first, _)) = self.given_up {
                 lines.push(format!(
-                    "GIVEN UP channel {channel}: {} from {first} to {last} can be read, but lie before \
+                    "GIVEN UP channel {channel}: {} from {first} on can be read, but lie before \
                      lost ones; no reader may pass those unknowingly, so the floor rises to {}. `export` \
                      them first, or from the copy",
                     counted(self.given_up_records, "record"),

@@ -265,7 +265,7 @@ fn copy_directory(dir: &Path, copy: &Path) -> Result<(), Failure> {
     let free = free.map_err(|error| io_failure("measure the room in", above, error))?;
     // The copy, and the new segments beside the old ones.
     let needed = bytes.saturating_mul(2);
-    if !has_room(free, needed) {
+    if free < needed {
         return Err(Failure::Read(format!(
             "{} has {free} bytes free, and the copy and the repair take up to {needed}; nothing was \
              changed",
@@ -280,10 +280,6 @@ fn copy_directory(dir: &Path, copy: &Path) -> Result<(), Failure> {
     }
     copy_tree(dir, copy).map_err(|error| io_failure("make the copy", copy, error))?;
     sync_dir(above).map_err(|error| io_failure("sync", above, error))
-}
-
-fn has_room(free: u64, needed: u64) -> bool {
-    free >= needed
 }
 
 fn size_of(dir: &Path) -> io::Result<u64> {

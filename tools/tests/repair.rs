@@ -187,7 +187,7 @@ fn a_flipped_byte_anywhere_is_repaired() {
             0
         };
         let end = used(&Case::new().segments()[i]) - last;
-        for at in (SEGMENT_HEADER_BYTES + 3..end).step_by(97) {
+        for at in (SEGMENT_HEADER_BYTES + 3..end).step_by(151) {
             let case = Case::new();
             let path = case.segments().remove(i);
             edit(&path, |bytes| bytes[at] ^= 0x41);
@@ -340,6 +340,35 @@ fn export_of_a_damaged_log_has_what_is_readable_and_says_what_is_not() {
     for (key, record) in &records {
         assert_eq!(case.records.get(key), Some(record));
     }
+}
+
+/// A directory in the place of a file: the system answers a read with an error.
+#[test]
+fn a_file_that_cannot_be_read_stops_a_repair_and_not_an_export() {
+    let case = Case::new();
+    let path = case.segments().remove(1);
+    std::fs::remove_file(&path).unwrap();
+    std::fs::create_dir(&path).unwrap();
+    let (answer, records) = exported(&case.dir);
+    assert_eq!(answer.code, 1);
+    assert!(answer.err.contains("it cannot be read: "), "{}", answer.err);
+    assert!(records.len() > case.records.len() / 3);
+    for (key, record) in &records {
+        // A topic whose newest value is lost has an older one, which is said.
+        let older = key.0 == "state" && answer.err.contains("these may show an older one");
+        let was = case.records.get(key);
+        assert!(was == Some(record) || older && was.is_none(), "{key:?}");
+    }
+    for args in [&["verify"][..], &["repair", "--yes"]] {
+        let answer = inspect(args[0], &case.dir, &args[1..]);
+        assert_eq!(answer.code, 1);
+        assert!(
+            answer.err.contains(path.to_str().unwrap()),
+            "{}",
+            answer.err
+        );
+    }
+    assert!(path.is_dir() && case.copies().is_empty());
 }
 
 #[test]
