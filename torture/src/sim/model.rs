@@ -140,6 +140,23 @@ pub enum Op {
     Put(u8, Bytes, Bytes),
     /// Deletes a small value.
     Delete(u8, Bytes),
+    /// What an opening does to a channel whose newest offsets may be lost: goes on at this one.
+    Skip(u32, u64),
+}
+
+impl Op {
+    /// The channel it takes an offset of, if it takes one.
+    #[must_use]
+    pub fn takes_offset_of(&self) -> Option<u32> {
+        match self {
+            Op::Append(channel, ..)
+            | Op::Set(channel, ..)
+            | Op::Remove(channel, ..)
+            | Op::Enqueue(channel, ..)
+            | Op::DeadLetter { channel, .. } => Some(*channel),
+            _ => None,
+        }
+    }
 }
 
 /// Everything that is kept.
@@ -242,6 +259,12 @@ impl Model {
             }
             Op::Delete(space, key) => {
                 self.values.remove(&(*space, key.clone()));
+                Ok(None)
+            }
+            Op::Skip(id, next) => {
+                if let Some(channel) = self.channels.get_mut(*id as usize) {
+                    channel.next = *next;
+                }
                 Ok(None)
             }
         }

@@ -9,15 +9,16 @@ use std::time::Duration;
 use saguin_log_engine::state::Numbers;
 use saguin_log_engine::storage::FileSystem;
 use saguin_log_engine::{
-    Batch, ChannelId, CommitError, Engine, MIN_SEGMENT_BYTES, Options, Outcome, Tidied,
+    Batch, ChannelId, CommitError, Durability, Engine, MIN_SEGMENT_BYTES, Options, Outcome, Tidied,
 };
 use saguin_recovery::{Ending, RecoverError, Report, inspect, recover};
 
-use super::model::{Content, Model, Op, difference};
+use super::kept::{Accident, Kept};
+use super::model::{Content, difference};
 use super::report::{Counts, Violation};
 use super::tamper;
 use super::view::view;
-use super::workload::{Workload, to_batch};
+use super::workload::{Submission, Workload, to_batch};
 use crate::disk::{End, Fault, SimDisk};
 use crate::rng::Rng;
 
@@ -57,13 +58,7 @@ pub struct Run {
     workload: Workload,
     options: Options,
     /// What must be there: all that was acknowledged, and all that a reader was shown.
-    pub(super) model: Model,
-    /// The same without the last frame, which damage can make look torn until it has a witness.
-    pub(super) before_last: Model,
-    /// Batches on their way when the engine or the power failed: a first few of them may be there.
-    in_flight: Vec<Vec<Op>>,
-    /// Highest LSN acknowledged.
-    last_lsn: u64,
+    pub(super) kept: Kept,
     engine: Option<Arc<Engine>>,
     latched: bool,
     step: u64,
@@ -89,12 +84,10 @@ impl Run {
                 prepare_ahead: false,
                 tidy_in_background: false,
                 idle: Duration::from_secs(1 << 30),
+                flush_interval: Duration::from_secs(1 << 30),
                 ..Options::default()
             },
-            model: Model::default(),
-            before_last: Model::default(),
-            in_flight: Vec::new(),
-            last_lsn: 0,
+            kept: Kept::default(),
             engine: None,
             latched: false,
             step: 0,
@@ -139,7 +132,7 @@ impl Run {
         self.calm();
         // It goes on: the next batch is kept, at the next offset.
         self.submit(Workload::define())?;
-        let group = self.workload.group(&self.model);
+        let group = self.workload.group(&self.kept.model);
         self.submit(group)?;
         self.compare()
     }
@@ -168,15 +161,16 @@ impl Run {
             return self.submit(Workload::define());
         }
         match self.rng.below(100) {
-            0..68 => {
+            0..63 => {
                 let no_room = self.counts.no_room;
-                let group = self.workload.group(&self.model);
+                let group = self.workload.group(&self.kept.model);
                 self.submit(group)?;
                 // What was refused for want of room is gone, before anything else is written too.
                 if self.counts.no_room > no_room && self.rng.one_in(2) {
                     return self.end(self.disk.ended().unwrap_or(End::Cut));
                 }
             }
+            63..68 => self.flush()?,
             68..71 => self.settle()?,
             71..73 => self.tidy()?,
             73..78 => self.compare()?,
@@ -272,13 +266,13 @@ impl Run {
     }
 
     /// Submits batches that share a frame, waits for all, and judges every answer.
-    fn submit(&mut self, group: Vec<Vec<Op>>) -> Checked {
+    fn submit(&mut self, group: Vec<Submission>) -> Checked {
         if self.disk.ended().is_some() {
             return Ok(());
         }
         let engine = self.engine()?.clone();
         let batches: Result<Vec<Batch>, String> =
-            group.iter().map(|ops| to_batch(&engine, ops)).collect();
+            group.iter().map(|batch| to_batch(&engine, batch)).collect();
         let batches = batches.or_else(|why| broken("every batch can be planned", why))?;
         self.note(&format!("submit {group:?}"));
         let (failures, refusals) = self.disk.failures();
@@ -312,7 +306,7 @@ impl Run {
     fn watch(&self, engine: &Arc<Engine>) -> Arc<Mutex<Option<String>>> {
         let seen = Arc::new(Mutex::new(None));
         let engine: Weak<Engine> = Arc::downgrade(engine);
-        let expected: Vec<u64> = self.model.channels.iter().map(|c| c.next).collect();
+        let expected: Vec<u64> = self.kept.model.channels.iter().map(|c| c.next).collect();
         let out = seen.clone();
         self.disk.set_probe(Some(Arc::new(move || {
             let Some(engine) = engine.upgrade() else {
@@ -371,13 +365,17 @@ impl Run {
         receive(&answers, count)
     }
 
-    fn judge(&mut self, group: Vec<Vec<Op>>, answers: Vec<Answer>, judged: &Judged) -> Checked {
+    fn judge(&mut self, group: Vec<Submission>, answers: Vec<Answer>, judged: &Judged) -> Checked {
         // What every batch is owed if all before it are kept, and if only those are that were.
-        let mut optimistic = self.model.clone();
-        let mut kept = self.model.clone();
+        let mut optimistic = self.kept.model.clone();
+        let mut kept = self.kept.model.clone();
         let mut in_flight = Vec::new();
-        let (before, last_lsn) = (self.model.clone(), self.last_lsn);
-        for (ops, answer) in group.into_iter().zip(answers) {
+        for (submission, answer) in group.into_iter().zip(answers) {
+            let synced = submission.is_synced();
+            let ops = submission.ops;
+            // One that is synced for another reason takes its offsets below a ceiling all the same.
+            let unsynced = submission.durability == Durability::Interval;
+            self.kept.submitted(&ops, unsynced);
             let owed = optimistic.apply(&ops);
             match answer.outcome {
                 Ok(_) if judged.was_latched => {
@@ -395,11 +393,12 @@ impl Run {
                             format!("{receipt:?}"),
                         );
                     }
-                    if receipt.lsn < self.last_lsn {
-                        let found = format!("{} after {}", receipt.lsn, self.last_lsn);
+                    let last_lsn = self.kept.last_lsn();
+                    if receipt.lsn < last_lsn {
+                        let found = format!("{} after {last_lsn}", receipt.lsn);
                         return broken("frame numbers rise", found);
                     }
-                    self.last_lsn = receipt.lsn;
+                    self.kept.acknowledged(ops, receipt.lsn, synced);
                     self.counts.acknowledged += 1;
                 }
                 Err(CommitError::NoSpace) if judged.no_room => self.counts.no_room += 1,
@@ -422,14 +421,27 @@ impl Run {
                 }
             }
         }
-        if self.last_lsn != last_lsn {
-            self.before_last = before;
-        }
-        self.model = kept;
+        self.kept.now(kept);
         if !judged.was_latched {
-            self.in_flight = in_flight;
+            self.kept.in_flight = in_flight;
         }
         Ok(())
+    }
+
+    /// Everything acknowledged is synced from here on.
+    fn flush(&mut self) -> Checked {
+        let at_risk = self.kept.at_risk();
+        self.note(&format!("flush, {at_risk} at risk"));
+        let failures = self.disk.failures().0;
+        let flushed = self.engine()?.flush();
+        match flushed {
+            Ok(()) if self.latched => {
+                return broken("an engine that failed flushes nothing", "it did");
+            }
+            Ok(()) => self.kept.all_synced(),
+            Err(_) => {}
+        }
+        self.failed_for_a_reason(failures)
     }
 
     /// An engine fails only after something failed under it, and then says so.
@@ -456,7 +468,7 @@ impl Run {
 
     fn compare_numbers(&self) -> Checked {
         let engine = self.engine()?;
-        for (id, known) in (0u32..).zip(&self.model.channels) {
+        for (id, known) in (0u32..).zip(&self.kept.model.channels) {
             let found = engine.numbers(ChannelId(id));
             let same = found.is_some_and(|n: Numbers| {
                 (n.next, n.floor, n.count, n.bytes)
@@ -480,7 +492,7 @@ impl Run {
         }
         let seen = view(self.engine()?);
         let seen = seen.or_else(|why| broken("everything can be read", why))?;
-        if let Some(difference) = difference(&self.model, &seen) {
+        if let Some(difference) = difference(&self.kept.model, &seen) {
             return broken(
                 "what was acknowledged is shown, and nothing else",
                 difference,
@@ -491,7 +503,7 @@ impl Run {
 
     /// A moment finds the earliest record at or after it, though clocks step back.
     fn moments(&mut self) -> Checked {
-        for (id, known) in (0u32..).zip(&self.model.channels) {
+        for (id, known) in (0u32..).zip(&self.kept.model.channels) {
             let Content::Sequence(records) = &known.content else {
                 continue;
             };
@@ -527,8 +539,9 @@ impl Run {
             return self.end(end);
         }
         if !latched && self.disk.failures() == before {
-            // Nothing of a log that was closed is lost, and damage to it is damage.
-            self.before_last = self.model.clone();
+            self.kept.closed();
+        } else {
+            self.kept.may_lose();
         }
         match self.rng.below(3) {
             0 => self.end(End::Cut),
@@ -542,9 +555,13 @@ impl Run {
         self.note(&format!("{end:?}"));
         self.disk.stop_process();
         self.engine = None;
-        self.latched = false;
+        // A failed sync may have taken from the page cache what it did not bring to the disk.
+        if std::mem::take(&mut self.latched) {
+            self.kept.may_lose();
+        }
         match end {
             End::Cut => {
+                self.kept.may_lose();
                 self.counts.cuts += 1;
                 self.disk.power_cut();
                 if self.rng.one_in(4) {
@@ -591,7 +608,7 @@ impl Run {
                     if self.disk.ended().is_some() {
                         return broken("no log from a process that is over", "one");
                     }
-                    return self.opened(engine, &report);
+                    return self.opened(engine, &report, Accident::Fair);
                 }
                 Err(RecoverError::Damage(damage)) => {
                     return broken("a log that opens after any accident", damage.to_string());
@@ -605,6 +622,7 @@ impl Run {
                         }
                         Some(End::Death) => self.end(End::Death)?,
                         None if reason => {
+                            self.kept.may_lose();
                             self.note(&format!("not opened: {error}"));
                             self.disk.set_free(None);
                             self.end(End::Death)?;
@@ -638,64 +656,50 @@ impl Run {
         }
     }
 
-    pub(super) fn opened(&mut self, engine: Engine, report: &Report) -> Checked {
+    pub(super) fn opened(
+        &mut self,
+        engine: Engine,
+        report: &Report,
+        accident: Accident,
+    ) -> Checked {
         let seen = view(&engine);
         let seen = seen.or_else(|why| broken("everything recovered can be read", why))?;
-        let Some(kept) = self.candidate(&seen) else {
-            let difference = difference(&self.model, &seen).unwrap_or_default();
-            let on_their_way = self.in_flight.len();
+        let Some(found) = self.kept.follows(&seen, accident) else {
+            let difference = difference(&self.kept.model, &seen).unwrap_or_default();
+            let (at_risk, on_their_way) = (self.kept.at_risk(), self.kept.in_flight.len());
             return broken(
                 format!(
-                    "what was acknowledged, and the first few of {on_their_way} batches on their way"
+                    "what was acknowledged, without the last few of {at_risk} unsynced batches or with the first few of {on_their_way} batches on their way"
                 ),
                 format!("{difference}; the log ends {:?}", report.ending),
             );
         };
+        if let Some((id, shown, next)) = self.kept.given_twice(&seen) {
+            return broken(
+                format!("channel {id}: a next offset of {shown} or more, as was shown"),
+                format!("{next}; the log ends {:?}", report.ending),
+            );
+        }
         self.counts.opens += 1;
-        self.counts.in_flight_kept += u64::from(kept > 0);
+        self.counts.in_flight_kept += u64::from(found.in_flight > 0);
+        self.counts.unsynced_lost += u64::from(found.lost > 0);
+        self.counts.skipped += u64::from(!found.skips.is_empty());
         self.counts.torn += u64::from(matches!(report.ending, Ending::Torn(_)));
         self.counts.rolls_cut += u64::from(report.roll_cut_short);
-        self.note(&format!("opened, {kept} kept of what was on its way"));
-        if kept > 0 {
-            self.before_last = std::mem::replace(&mut self.model, seen);
-        }
-        // Readers have seen it: it stays.
-        self.in_flight.clear();
-        if report.last_lsn < self.last_lsn {
+        self.note(&format!(
+            "opened, {} kept of what was on its way, {} unsynced lost, skips {:?}",
+            found.in_flight, found.lost, found.skips
+        ));
+        let lsn = self.kept.lsn();
+        if report.last_lsn < lsn {
             return broken(
-                format!("a log that ends at or after frame {}", self.last_lsn),
+                format!("a log that ends at or after frame {lsn}"),
                 format!("it ends with frame {}", report.last_lsn),
             );
         }
-        self.last_lsn = report.last_lsn;
+        self.kept.opened(seen, found, report.last_lsn);
         self.engine = Some(Arc::new(engine));
         Ok(())
-    }
-
-    /// What is after this frame read as torn, and was reported so.
-    pub(super) fn log_ends_at(&mut self, last_lsn: u64) {
-        self.last_lsn = self.last_lsn.min(last_lsn);
-    }
-
-    /// This is what the log holds, and nothing is on its way.
-    pub(super) fn holds(&mut self, model: Model) {
-        self.model = model;
-        self.in_flight.clear();
-    }
-
-    /// How many of the batches on their way are there, if all else is as it must be.
-    pub(super) fn candidate(&self, seen: &Model) -> Option<usize> {
-        let mut expected = self.model.clone();
-        if expected == *seen {
-            return Some(0);
-        }
-        for (i, ops) in self.in_flight.iter().enumerate() {
-            expected.apply(ops).ok()?;
-            if expected == *seen {
-                return Some(i + 1);
-            }
-        }
-        None
     }
 }
 

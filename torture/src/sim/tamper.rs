@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use saguin_log_engine::format::{SEGMENT_HEADER_BYTES, SegmentHeader, decode_frame};
 use saguin_recovery::{Ending, RecoverError, Report, inspect};
 
+use super::kept::Accident;
 use super::run::{Checked, DIR, Run, broken};
 use super::view::view;
 
@@ -79,14 +80,15 @@ pub(super) fn try_one(run: &mut Run) -> Checked {
             let seen = view(&engine);
             let seen = seen.or_else(|why| broken("everything recovered can be read", why))?;
             // The last frame has no witness yet: then damage to it is a torn tail, and reported.
+            let mut accident = Accident::Fair;
             if torn_there(&report, &tampered) {
-                run.log_ends_at(report.last_lsn);
-                if run.candidate(&seen).is_none() && seen == run.before_last {
-                    run.note("the last frame, without a witness, reads as torn");
-                    run.holds(seen);
+                run.kept.damaged(report.last_lsn);
+                if run.kept.follows(&seen, accident).is_none() {
+                    run.note("the last frames, without a witness, read as torn");
+                    accident = Accident::Damage;
                 }
             }
-            run.opened(engine, &report)
+            run.opened(engine, &report, accident)
         }
     }
 }
