@@ -9,15 +9,16 @@ use std::time::Duration;
 use saguin_log_engine::state::Numbers;
 use saguin_log_engine::storage::FileSystem;
 use saguin_log_engine::{
-    Batch, ChannelId, CommitError, Engine, MIN_SEGMENT_BYTES, Options, Outcome, Tidied,
+    Batch, ChannelId, CommitError, Durability, Engine, MIN_SEGMENT_BYTES, Options, Outcome, Tidied,
 };
 use saguin_recovery::{Ending, RecoverError, Rejected, Report, inspect, recover};
 
-use super::model::{Content, Model, Op, difference};
+use super::kept::{Accident, Kept};
+use super::model::{Content, Op, difference};
 use super::report::{Counts, Violation};
 use super::tamper;
 use super::view::view;
-use super::workload::{Workload, to_batch};
+use super::workload::{Submission, Workload, to_batch};
 use crate::disk::{End, Fault, SimDisk};
 use crate::rng::Rng;
 
@@ -60,13 +61,7 @@ pub struct Run {
     workload: Workload,
     options: Options,
     /// What must be there: all that was acknowledged, and all that a reader was shown.
-    pub(super) model: Model,
-    /// The same without the last frame, which damage can make look torn until it has a witness.
-    pub(super) before_last: Model,
-    /// Batches on their way when the engine or the power failed: a first few of them may be there.
-    in_flight: Vec<Vec<Op>>,
-    /// Highest LSN acknowledged.
-    last_lsn: u64,
+    pub(super) kept: Kept,
     engine: Option<Arc<Engine>>,
     latched: bool,
     /// Files that were changed behind the log's back and left so, because it did no harm.
@@ -99,12 +94,10 @@ impl Run {
                 tidy_in_background: false,
                 checkpoint_entries: 1 + rng.index(3),
                 idle: Duration::from_secs(1 << 30),
+                flush_interval: Duration::from_secs(1 << 30),
                 ..Options::default()
             },
-            model: Model::default(),
-            before_last: Model::default(),
-            in_flight: Vec::new(),
-            last_lsn: 0,
+            kept: Kept::default(),
             engine: None,
             latched: false,
             tampered: BTreeSet::new(),
@@ -150,7 +143,7 @@ impl Run {
         self.calm();
         // It goes on: the next batch is kept, at the next offset.
         self.submit(Workload::define())?;
-        let group = self.workload.group(&self.model);
+        let group = self.workload.group(&self.kept.model);
         self.submit(group)?;
         self.compare()?;
         self.relieve()
@@ -161,19 +154,19 @@ impl Run {
         if self.options.max_bytes.is_none() {
             return Ok(());
         }
-        for batch in self.model.relief() {
-            self.submit(vec![batch])?;
+        for batch in self.kept.model.relief() {
+            self.submit(vec![Submission::synced(batch)])?;
             self.tidy()?;
         }
-        let Some(publish) = self.workload.append(&self.model) else {
+        let Some(publish) = self.workload.append(&self.kept.model) else {
             return Ok(());
         };
         let acknowledged = self.counts.acknowledged;
-        self.submit(vec![vec![publish.clone()]])?;
+        self.submit(vec![Submission::synced(vec![publish.clone()])])?;
         if self.counts.acknowledged == acknowledged {
             // Refused, it says how much it needs.
             self.tidy()?;
-            self.submit(vec![vec![publish]])?;
+            self.submit(vec![Submission::synced(vec![publish])])?;
         }
         if self.counts.acknowledged == acknowledged {
             let taken = self.engine()?.directory_bytes();
@@ -209,16 +202,17 @@ impl Run {
             return self.submit(Workload::define());
         }
         match self.rng.below(100) {
-            0..65 => {
+            0..62 => {
                 let no_room = self.counts.no_room;
-                let group = self.workload.group(&self.model);
+                let group = self.workload.group(&self.kept.model);
                 self.submit(group)?;
                 // What was refused for want of room is gone, before anything else is written too.
                 if self.counts.no_room > no_room && self.rng.one_in(2) {
                     return self.end(self.disk.ended().unwrap_or(End::Cut));
                 }
             }
-            65..68 => self.checkpoint()?,
+            62..65 => self.checkpoint()?,
+            65..68 => self.flush()?,
             68..71 => self.settle()?,
             71..73 => self.tidy()?,
             73..78 => self.compare()?,
@@ -297,19 +291,24 @@ impl Run {
     /// A checkpoint, which may fail and stops nothing.
     fn checkpoint(&mut self) -> Checked {
         self.note("checkpoint");
-        let failures = self.disk.failures();
+        let (failures, at_risk) = (self.disk.failures(), self.kept.at_risk());
         let written = self.engine()?.checkpoint();
         if self.disk.ended().is_some() || self.latched {
             return Ok(());
         }
         match written {
-            Ok(_) => self.counts.checkpoints += 1,
+            Ok(_) => {
+                self.counts.checkpoints += 1;
+                self.kept.all_synced();
+            }
             Err(error) if self.disk.failures() == failures => {
                 return broken("a checkpoint", error.to_string());
             }
             Err(error) => self.note(&format!("no checkpoint: {error}")),
         }
         match self.engine()?.failure() {
+            // It syncs what was acknowledged before its sync, and that is the log's own.
+            Some(_) if at_risk > 0 => self.failed_for_a_reason(failures.0),
             Some(failure) => broken(
                 "a checkpoint that fails does not stop the log",
                 failure.to_string(),
@@ -338,13 +337,13 @@ impl Run {
     }
 
     /// Submits batches that share a frame, waits for all, and judges every answer.
-    fn submit(&mut self, group: Vec<Vec<Op>>) -> Checked {
+    fn submit(&mut self, group: Vec<Submission>) -> Checked {
         if self.disk.ended().is_some() {
             return Ok(());
         }
         let engine = self.engine()?.clone();
         let batches: Result<Vec<Batch>, String> =
-            group.iter().map(|ops| to_batch(&engine, ops)).collect();
+            group.iter().map(|batch| to_batch(&engine, batch)).collect();
         let batches = batches.or_else(|why| broken("every batch can be planned", why))?;
         self.note(&format!("submit {group:?}"));
         let (failures, refusals) = self.disk.failures();
@@ -381,7 +380,7 @@ impl Run {
     fn watch(&self, engine: &Arc<Engine>) -> Arc<Mutex<Option<String>>> {
         let seen = Arc::new(Mutex::new(None));
         let engine: Weak<Engine> = Arc::downgrade(engine);
-        let expected: Vec<u64> = self.model.channels.iter().map(|c| c.next).collect();
+        let expected: Vec<u64> = self.kept.model.channels.iter().map(|c| c.next).collect();
         let out = seen.clone();
         self.disk.set_probe(Some(Arc::new(move || {
             let Some(engine) = engine.upgrade() else {
@@ -440,21 +439,30 @@ impl Run {
         receive(&answers, count)
     }
 
-    fn judge(&mut self, group: Vec<Vec<Op>>, answers: Vec<Answer>, judged: &Judged) -> Checked {
+    fn judge(&mut self, group: Vec<Submission>, answers: Vec<Answer>, judged: &Judged) -> Checked {
         // What every batch is owed if all before it are kept, and if only those are that were.
-        let mut optimistic = self.model.clone();
-        let mut kept = self.model.clone();
+        let mut optimistic = self.kept.model.clone();
+        let mut kept = self.kept.model.clone();
         // And if only what relieves was tried, because there was no room for the rest.
-        let mut relieved = self.model.clone();
-        let (mut in_flight, mut published) = (Vec::new(), false);
-        let (before, last_lsn) = (self.model.clone(), self.last_lsn);
-        for (ops, answer) in group.into_iter().zip(answers) {
+        let mut relieved = self.kept.model.clone();
+        let (mut in_flight, mut relief_in_flight) = (Vec::new(), Vec::new());
+        let mut published = false;
+        for (submission, answer) in group.into_iter().zip(answers) {
+            let synced = submission.is_synced();
+            let ops = submission.ops;
+            // One that is synced for another reason takes its offsets below a ceiling all the same.
+            let unsynced = submission.durability == Durability::Interval;
+            self.kept.submitted(&ops, unsynced);
             let owed = optimistic.apply(&ops);
-            let relief = if ops.iter().any(Op::always_publishes) {
+            let publishes = ops.iter().any(Op::always_publishes);
+            let relief = if publishes {
                 relieved.clone().apply(&ops)
             } else {
                 relieved.apply(&ops)
             };
+            if !publishes && relief.is_ok() {
+                relief_in_flight.push(ops.clone());
+            }
             match answer.outcome {
                 Ok(_) if judged.was_latched => {
                     return broken(
@@ -471,13 +479,14 @@ impl Run {
                             format!("{receipt:?}"),
                         );
                     }
-                    if receipt.lsn < self.last_lsn {
-                        let found = format!("{} after {}", receipt.lsn, self.last_lsn);
+                    let last_lsn = self.kept.last_lsn();
+                    if receipt.lsn < last_lsn {
+                        let found = format!("{} after {last_lsn}", receipt.lsn);
                         return broken("frame numbers rise", found);
                     }
-                    self.last_lsn = receipt.lsn;
+                    published |= publishes;
+                    self.kept.acknowledged(ops, receipt.lsn, synced);
                     self.counts.acknowledged += 1;
-                    published |= ops.iter().any(Op::always_publishes);
                 }
                 Err(CommitError::LogFull { bytes, max_bytes }) => {
                     if Some(max_bytes) != self.options.max_bytes || !ops.iter().any(Op::publishes) {
@@ -520,12 +529,13 @@ impl Run {
                 }
             }
         }
-        if self.last_lsn != last_lsn {
-            self.before_last = before;
-        }
-        self.model = kept;
+        self.kept.now(kept);
         if !judged.was_latched {
-            self.in_flight = in_flight;
+            if in_flight.is_empty() {
+                relief_in_flight.clear();
+            }
+            self.kept.in_flight = in_flight;
+            self.kept.relief_in_flight = relief_in_flight;
         }
         self.reserve_is_kept(published)
     }
@@ -543,6 +553,22 @@ impl Run {
             );
         }
         Ok(())
+    }
+
+    /// Everything acknowledged is synced from here on.
+    fn flush(&mut self) -> Checked {
+        let at_risk = self.kept.at_risk();
+        self.note(&format!("flush, {at_risk} at risk"));
+        let failures = self.disk.failures().0;
+        let flushed = self.engine()?.flush();
+        match flushed {
+            Ok(()) if self.latched => {
+                return broken("an engine that failed flushes nothing", "it did");
+            }
+            Ok(()) => self.kept.all_synced(),
+            Err(_) => {}
+        }
+        self.failed_for_a_reason(failures)
     }
 
     /// An engine fails only after something failed under it, and then says so.
@@ -569,7 +595,7 @@ impl Run {
 
     fn compare_numbers(&self) -> Checked {
         let engine = self.engine()?;
-        for (id, known) in (0u32..).zip(&self.model.channels) {
+        for (id, known) in (0u32..).zip(&self.kept.model.channels) {
             let found = engine.numbers(ChannelId(id));
             let same = found.is_some_and(|n: Numbers| {
                 (n.next, n.floor, n.count, n.bytes)
@@ -593,7 +619,7 @@ impl Run {
         }
         let seen = view(self.engine()?);
         let seen = seen.or_else(|why| broken("everything can be read", why))?;
-        if let Some(difference) = difference(&self.model, &seen) {
+        if let Some(difference) = difference(&self.kept.model, &seen) {
             return broken(
                 "what was acknowledged is shown, and nothing else",
                 difference,
@@ -604,7 +630,7 @@ impl Run {
 
     /// A moment finds the earliest record at or after it, though clocks step back.
     fn moments(&mut self) -> Checked {
-        for (id, known) in (0u32..).zip(&self.model.channels) {
+        for (id, known) in (0u32..).zip(&self.kept.model.channels) {
             let Content::Sequence(records) = &known.content else {
                 continue;
             };
@@ -640,8 +666,9 @@ impl Run {
             return self.end(end);
         }
         if !latched && self.disk.failures() == before {
-            // Nothing of a log that was closed is lost, and damage to it is damage.
-            self.before_last = self.model.clone();
+            self.kept.closed();
+        } else {
+            self.kept.may_lose();
         }
         match self.rng.below(3) {
             0 => self.end(End::Cut),
@@ -655,9 +682,13 @@ impl Run {
         self.note(&format!("{end:?}"));
         self.disk.stop_process();
         self.engine = None;
-        self.latched = false;
+        // A failed sync may have taken from the page cache what it did not bring to the disk.
+        if std::mem::take(&mut self.latched) {
+            self.kept.may_lose();
+        }
         match end {
             End::Cut => {
+                self.kept.may_lose();
                 self.counts.cuts += 1;
                 self.disk.power_cut();
                 if self.rng.one_in(4) {
@@ -712,7 +743,7 @@ impl Run {
                         let found = format!("{}: {}", rejected.path.display(), rejected.why);
                         return broken("what has a checkpoint's name is a whole one", found);
                     }
-                    return self.opened(engine, &report);
+                    return self.opened(engine, &report, Accident::Fair);
                 }
                 Err(RecoverError::Damage(damage)) => {
                     return broken("a log that opens after any accident", damage.to_string());
@@ -726,6 +757,7 @@ impl Run {
                         }
                         Some(End::Death) => self.end(End::Death)?,
                         None if reason => {
+                            self.kept.may_lose();
                             self.note(&format!("not opened: {error}"));
                             self.disk.set_free(None);
                             self.end(End::Death)?;
@@ -763,64 +795,50 @@ impl Run {
         }
     }
 
-    pub(super) fn opened(&mut self, engine: Engine, report: &Report) -> Checked {
+    pub(super) fn opened(
+        &mut self,
+        engine: Engine,
+        report: &Report,
+        accident: Accident,
+    ) -> Checked {
         let seen = view(&engine);
         let seen = seen.or_else(|why| broken("everything recovered can be read", why))?;
-        let Some(kept) = self.candidate(&seen) else {
-            let difference = difference(&self.model, &seen).unwrap_or_default();
-            let on_their_way = self.in_flight.len();
+        let Some(found) = self.kept.follows(&seen, accident) else {
+            let difference = difference(&self.kept.model, &seen).unwrap_or_default();
+            let (at_risk, on_their_way) = (self.kept.at_risk(), self.kept.in_flight.len());
             return broken(
                 format!(
-                    "what was acknowledged, and the first few of {on_their_way} batches on their way"
+                    "what was acknowledged, without the last few of {at_risk} unsynced batches or with the first few of {on_their_way} batches on their way"
                 ),
                 format!("{difference}; the log ends {:?}", report.ending),
             );
         };
+        if let Some((id, shown, next)) = self.kept.given_twice(&seen) {
+            return broken(
+                format!("channel {id}: a next offset of {shown} or more, as was shown"),
+                format!("{next}; the log ends {:?}", report.ending),
+            );
+        }
         self.counts.opens += 1;
-        self.counts.in_flight_kept += u64::from(kept > 0);
+        self.counts.in_flight_kept += u64::from(found.in_flight > 0);
+        self.counts.unsynced_lost += u64::from(found.lost > 0);
+        self.counts.skipped += u64::from(!found.skips.is_empty());
         self.counts.torn += u64::from(matches!(report.ending, Ending::Torn(_)));
         self.counts.rolls_cut += u64::from(report.roll_cut_short);
-        self.note(&format!("opened, {kept} kept of what was on its way"));
-        if kept > 0 {
-            self.before_last = std::mem::replace(&mut self.model, seen);
-        }
-        // Readers have seen it: it stays.
-        self.in_flight.clear();
-        if report.last_lsn < self.last_lsn {
+        self.note(&format!(
+            "opened, {} kept of what was on its way, {} unsynced lost, skips {:?}",
+            found.in_flight, found.lost, found.skips
+        ));
+        let lsn = self.kept.lsn();
+        if report.last_lsn < lsn {
             return broken(
-                format!("a log that ends at or after frame {}", self.last_lsn),
+                format!("a log that ends at or after frame {lsn}"),
                 format!("it ends with frame {}", report.last_lsn),
             );
         }
-        self.last_lsn = report.last_lsn;
+        self.kept.opened(seen, found, report.last_lsn);
         self.engine = Some(Arc::new(engine));
         Ok(())
-    }
-
-    /// What is after this frame read as torn, and was reported so.
-    pub(super) fn log_ends_at(&mut self, last_lsn: u64) {
-        self.last_lsn = self.last_lsn.min(last_lsn);
-    }
-
-    /// This is what the log holds, and nothing is on its way.
-    pub(super) fn holds(&mut self, model: Model) {
-        self.model = model;
-        self.in_flight.clear();
-    }
-
-    /// How many of the batches on their way are there, if all else is as it must be.
-    pub(super) fn candidate(&self, seen: &Model) -> Option<usize> {
-        let mut expected = self.model.clone();
-        if expected == *seen {
-            return Some(0);
-        }
-        for (i, ops) in self.in_flight.iter().enumerate() {
-            expected.apply(ops).ok()?;
-            if expected == *seen {
-                return Some(i + 1);
-            }
-        }
-        None
     }
 }
 
