@@ -17,7 +17,7 @@ use crate::cli::LogFormat;
 use crate::config::{self, ChannelSettings, Config, ProtocolVersion};
 use crate::descriptors::bound_connections;
 use crate::mqtt::{MonotonicClock, Server, ServerSettings, StoreWake};
-use crate::storage::log::{ChannelSpec, LogOptions, LogStore};
+use crate::storage::log::{ChannelSpec, Durability, LogOptions, LogStore};
 use crate::storage::{ChannelId, ChannelKind, Store};
 
 /// Runs the broker until a signal stops it.
@@ -188,6 +188,10 @@ fn open_providers(
             dir: provider.log_dir.clone(),
             segment_bytes: provider.segment_bytes,
             tail_cache_bytes: provider.tail_cache_bytes,
+            durability: durability(provider.durability),
+            flush_interval: provider.flush_interval,
+            publish_commit_interval: provider.publish_commit.map(|commit| commit.interval),
+            publish_commit_max_records: provider.publish_commit.map(|commit| commit.max_records),
             wake: wake.clone(),
         };
         let opened = LogStore::open(&options, &specs);
@@ -215,12 +219,20 @@ fn open_providers(
     Ok(providers)
 }
 
+fn durability(configured: config::Durability) -> Durability {
+    match configured {
+        config::Durability::Sync => Durability::Sync,
+        config::Durability::Interval => Durability::Interval,
+    }
+}
+
 /// A channel in its provider; a queue's dead letters are kept beside it.
 fn specs(channel: &config::Channel) -> Vec<ChannelSpec> {
     let spec = |name: &str, kind, max_bytes| ChannelSpec {
         name: name.to_owned(),
         kind,
         max_bytes,
+        durability: durability(channel.durability),
     };
     let name = channel.name.as_str();
     match &channel.settings {

@@ -43,6 +43,8 @@ is the queue's with one level `__dlq` before a final `#`, else at the end. `jobs
 * Two listeners share neither a name nor a port of one address.
 * `session_queue_bytes` is at least `max_message_size`.
 * `visibility_timeout` is shorter than `job_expires_after`.
+* `publish_commit_interval` and `publish_commit_max_records` stand together or not at all, and the
+  second is at most `max_connections`.
 * `backoff_base` is there if `backoff` is `linear` or `exponential`, and only then.
 
 A provider that no channel uses is warned of, not refused.

@@ -96,8 +96,12 @@ pub struct LogProvider {
     pub name: String,
     /// Its directory: absolute, without `..`. It need not exist yet.
     pub log_dir: PathBuf,
-    /// What an acknowledgement promises.
+    /// What an acknowledgement promises where a channel does not say.
     pub durability: Durability,
+    /// The longest what [`Durability::Interval`] acknowledged stays off the disk, 10 ms to 1 s.
+    pub flush_interval: Duration,
+    /// How a commit waits for company; `None`: not at all.
+    pub publish_commit: Option<PublishCommit>,
     /// The size of a log file at which the next is begun, bytes; at least 1 MiB.
     pub segment_bytes: u64,
     /// How much of the newest records is kept in memory, bytes.
@@ -109,6 +113,36 @@ pub struct LogProvider {
 pub enum Durability {
     /// What is acknowledged is on the disk.
     Sync,
+    /// What is acknowledged is with the operating system, and on the disk soon: a power cut can cost
+    /// what was acknowledged in about the last flush interval, a process that dies costs nothing.
+    Interval,
+}
+
+/// How a commit of a log provider waits for company.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PublishCommit {
+    /// The longest after its first record, 1 ms to 1 s.
+    pub interval: Duration,
+    /// How many records end the wait, 2 to `max_connections`.
+    pub max_records: usize,
+}
+
+impl Durability {
+    /// The word in the file.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Sync => "sync",
+            Self::Interval => "interval",
+        }
+    }
+
+    pub(super) fn from_word(word: &str) -> Self {
+        match word {
+            "interval" => Self::Interval,
+            _ => Self::Sync,
+        }
+    }
 }
 
 /// `broker.session`.
@@ -162,6 +196,8 @@ pub struct Channel {
     pub filter: ChannelFilter,
     /// The provider that keeps it; one of [`Storage::providers`].
     pub storage: String,
+    /// What an acknowledgement of a publish to it promises.
+    pub durability: Durability,
     /// What its type says.
     pub settings: ChannelSettings,
 }

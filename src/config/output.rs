@@ -4,8 +4,8 @@ use std::fmt::{self, Write};
 use std::time::Duration;
 
 use super::model::{
-    AppendSettings, Backoff, Broker, Channel, ChannelSettings, Config, Durability, LatestSettings,
-    Limits, ProtocolVersion, QueueSettings, Start, Storage,
+    AppendSettings, Backoff, Broker, Channel, ChannelSettings, Config, LatestSettings, Limits,
+    ProtocolVersion, QueueSettings, Start, Storage,
 };
 use super::value::{show_duration, show_size};
 use super::yaml::quote;
@@ -101,10 +101,13 @@ impl Writer {
                 out.below(&quote(&provider.name), |out| {
                     out.line("type", "log")?;
                     out.line("log_dir", &quote(&provider.log_dir.to_string_lossy()))?;
-                    let durability = match provider.durability {
-                        Durability::Sync => "sync",
-                    };
-                    out.line("durability", durability)?;
+                    out.line("durability", provider.durability.as_str())?;
+                    out.period("flush_interval", Some(provider.flush_interval))?;
+                    if let Some(commit) = provider.publish_commit {
+                        out.period("publish_commit_interval", Some(commit.interval))?;
+                        let most = commit.max_records.to_string();
+                        out.line("publish_commit_max_records", &most)?;
+                    }
                     out.size("segment_bytes", Some(provider.segment_bytes))?;
                     out.size("tail_cache_bytes", Some(provider.tail_cache_bytes))
                 })
@@ -135,6 +138,7 @@ impl Writer {
             out.line("type", type_name(channel.kind()))?;
             out.line("filter", &quote(channel.filter.as_written()))?;
             out.line("storage", &quote(&channel.storage))?;
+            out.line("durability", channel.durability.as_str())?;
             match &channel.settings {
                 ChannelSettings::Append(settings) => out.append(settings),
                 ChannelSettings::Latest(settings) => out.latest(settings),

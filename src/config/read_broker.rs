@@ -68,7 +68,7 @@ pub(super) fn read_broker(node: &Node, findings: &mut Vec<Finding>) -> BrokerPar
     let limits = read_limits(fields.section("limits").unwrap_or(&absent), findings);
     let storage = fields
         .section("storage")
-        .and_then(|node| read_storage(node, findings));
+        .and_then(|node| read_storage(node, limits.as_ref(), findings));
     let session_node = fields.section("session").unwrap_or(&absent);
     let session = read_session(session_node, storage.as_ref(), findings);
     BrokerParts {

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use super::finding::{Finding, Position};
 use super::keys::{self, Section};
 use super::model::{
-    AppendSettings, Backoff, Channel, ChannelSettings, LatestSettings, QueueSettings, Retry, Start,
+    AppendSettings, Backoff, Channel, ChannelSettings, Durability, LatestSettings, QueueSettings,
+    Retry, Start,
 };
 use super::parse::{NAME_RULE, check_name, shorten};
 use super::read_broker::{Known, absent_section};
@@ -100,10 +101,18 @@ fn read_channel(
         ChannelKind::Queue => ChannelSettings::Queue(read_queue(&fields, &path, known, findings)?),
     };
     let default_storage = known.storage.map(|storage| storage.default.as_str());
+    let storage = fields.text("storage").or(default_storage)?.to_owned();
+    let providers = known.storage.map(|s| s.providers.as_slice());
+    let mut providers = providers.unwrap_or_default().iter();
+    let provider = providers.find(|provider| provider.name == storage);
+    let of_provider = provider.map_or(Durability::Sync, |provider| provider.durability);
     Some(Channel {
         name: entry.key.clone(),
         filter: filter?,
-        storage: fields.text("storage").or(default_storage)?.to_owned(),
+        storage,
+        durability: fields
+            .text("durability")
+            .map_or(of_provider, Durability::from_word),
         settings,
     })
 }

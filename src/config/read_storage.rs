@@ -2,20 +2,25 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::finding::{Finding, Position};
 use super::keys;
-use super::model::{Durability, LogProvider, Storage};
+use super::model::{Durability, Limits, LogProvider, PublishCommit, Storage};
 use super::parse::{NAME_RULE, check_name};
 use super::walk::{Fields, entries_of, join, read_section};
 use super::yaml::{Node, Value};
 
-pub(super) fn read_storage(node: &Node, findings: &mut Vec<Finding>) -> Option<Storage> {
+pub(super) fn read_storage(
+    node: &Node,
+    limits: Option<&Limits>,
+    findings: &mut Vec<Finding>,
+) -> Option<Storage> {
     let path = "broker.storage";
     let fields = read_section(node, &keys::STORAGE, path, findings);
     let providers = fields
         .section("providers")
-        .and_then(|node| read_providers(node, findings));
+        .and_then(|node| read_providers(node, limits, findings));
     let default = fields.text("default").map(str::to_owned);
     if let (Some(default), Some(providers)) = (&default, &providers) {
         check_provider(
@@ -52,6 +57,8 @@ impl Providers {
                     name,
                     log_dir: PathBuf::new(),
                     durability: Durability::Sync,
+                    flush_interval: Duration::ZERO,
+                    publish_commit: None,
                     segment_bytes: 0,
                     tail_cache_bytes: 0,
                 });
@@ -61,7 +68,11 @@ impl Providers {
     }
 }
 
-fn read_providers(node: &Node, findings: &mut Vec<Finding>) -> Option<Providers> {
+fn read_providers(
+    node: &Node,
+    limits: Option<&Limits>,
+    findings: &mut Vec<Finding>,
+) -> Option<Providers> {
     let path = "broker.storage.providers";
     if matches!(node.value, Value::List(_)) {
         findings.push(Finding::new(
@@ -122,8 +133,9 @@ fn read_providers(node: &Node, findings: &mut Vec<Finding>) -> Option<Providers>
                 ));
             }
         }
+        let commit = publish_commit(&path, &fields, limits, findings);
         if findings.len() == before {
-            providers.read.extend(provider(&entry.key, &fields));
+            providers.read.extend(provider(&entry.key, &fields, commit));
         }
     }
     Some(providers)
@@ -142,11 +154,55 @@ fn unsupported_type(node: &Node) -> Option<&str> {
     }
 }
 
-fn provider(name: &str, fields: &Fields<'_>) -> Option<LogProvider> {
+/// How a commit waits for company: both keys or neither.
+fn publish_commit(
+    path: &str,
+    fields: &Fields<'_>,
+    limits: Option<&Limits>,
+    findings: &mut Vec<Finding>,
+) -> Option<PublishCommit> {
+    let (interval_key, records_key) = ("publish_commit_interval", "publish_commit_max_records");
+    for (there, other) in [(interval_key, records_key), (records_key, interval_key)] {
+        if fields.is_written(there) && !fields.is_written(other) {
+            findings.push(Finding::new(
+                fields.at(there),
+                format!("`{path}.{there}` stands without `{other}`"),
+                format!("write `{other}` too, or leave both out"),
+            ));
+            return None;
+        }
+    }
+    let max_records = fields.count(records_key)?;
+    if let Some(limits) = limits
+        && max_records > limits.max_connections
+    {
+        findings.push(Finding::new(
+            fields.at(records_key),
+            format!(
+                "`{path}.{records_key}` ({max_records}) is more than \
+                 `broker.limits.max_connections` ({}): so many never publish at once",
+                limits.max_connections
+            ),
+            format!("write 2 to {}", limits.max_connections),
+        ));
+    }
+    Some(PublishCommit {
+        interval: fields.duration(interval_key)?,
+        max_records,
+    })
+}
+
+fn provider(
+    name: &str,
+    fields: &Fields<'_>,
+    publish_commit: Option<PublishCommit>,
+) -> Option<LogProvider> {
     Some(LogProvider {
         name: name.to_owned(),
         log_dir: Path::new(fields.text("log_dir")?).components().collect(),
-        durability: Durability::Sync,
+        durability: Durability::from_word(fields.text("durability")?),
+        flush_interval: fields.duration("flush_interval")?,
+        publish_commit,
         segment_bytes: fields.size("segment_bytes")?,
         tail_cache_bytes: fields.size("tail_cache_bytes")?,
     })

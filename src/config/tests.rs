@@ -2,6 +2,8 @@
 
 mod round_trip;
 
+use std::time::Duration;
+
 use super::keys::{SECTIONS, WhenAbsent};
 use super::parse::parse;
 use super::*;
@@ -182,12 +184,7 @@ fn a_key_of_the_full_product_is_refused_by_name() {
             "#mqtt",
             "mqtt: {listen: {tcp: {address: '[::1]:1'}, unix: {}}}",
         ),
-        ("#provider", "durability: interval"),
-        ("#provider", "flush_interval: 150ms"),
-        ("#provider", "publish_commit_interval: 5ms"),
-        ("#provider", "publish_commit_max_records: 5"),
         ("#provider", "checkpoint_bytes: 256MiB"),
-        ("#channels", "c: {type: append, durability: sync}"),
         ("#channels", "- {type: append}"),
         ("#channels", "!include c.yaml"),
     ] {
@@ -197,6 +194,67 @@ fn a_key_of_the_full_product_is_refused_by_name() {
     for kind in ["sqlite", "memory"] {
         let text = with(&[]).replace("type: log", &format!("type: {kind}"));
         refused(&text, &[kind, "not supported by this version", "type: log"]);
+    }
+}
+
+#[test]
+fn durability_is_the_channels_or_its_providers() {
+    let text = with(&[
+        (
+            "#provider",
+            "durability: interval\nflush_interval: 10ms\npublish_commit_interval: 5ms\npublish_commit_max_records: 64",
+        ),
+        (
+            "#channels",
+            "a: {type: append}\nb: {type: latest, durability: sync}\nc: {type: queue, durability: interval}",
+        ),
+    ]);
+    let config = load(&text).unwrap();
+    let provider = &config.broker.storage.providers[0];
+    assert_eq!(provider.durability, Durability::Interval);
+    assert_eq!(provider.flush_interval, Duration::from_millis(10));
+    let commit = PublishCommit {
+        interval: Duration::from_millis(5),
+        max_records: 64,
+    };
+    assert_eq!(provider.publish_commit, Some(commit));
+    let channels: Vec<Durability> = config.channels.iter().map(|c| c.durability).collect();
+    let interval = Durability::Interval;
+    assert_eq!(channels, [interval, Durability::Sync, interval]);
+    assert_eq!(load(&config.to_yaml()).unwrap(), config);
+
+    let config = load(&with(&[("#channels", "a: {type: append}")])).unwrap();
+    let provider = &config.broker.storage.providers[0];
+    assert_eq!(provider.durability, Durability::Sync);
+    assert_eq!(provider.flush_interval, Duration::from_millis(150));
+    assert_eq!(provider.publish_commit, None);
+    assert_eq!(config.channels[0].durability, Durability::Sync);
+}
+
+#[test]
+fn a_commits_wait_has_both_keys_and_its_bounds() {
+    for (lines, words) in [
+        (
+            "publish_commit_interval: 5ms",
+            ["publish_commit_interval", "without"],
+        ),
+        (
+            "publish_commit_max_records: 5",
+            ["publish_commit_max_records", "without"],
+        ),
+        (
+            "publish_commit_interval: 5ms\npublish_commit_max_records: 1",
+            ["publish_commit_max_records", "2"],
+        ),
+        (
+            "publish_commit_interval: 5ms\npublish_commit_max_records: 10001",
+            ["publish_commit_max_records", "max_connections"],
+        ),
+        ("flush_interval: 9ms", ["flush_interval", "10ms"]),
+        ("flush_interval: 2s", ["flush_interval", "1s"]),
+        ("durability: often", ["durability", "interval"]),
+    ] {
+        refused(&with(&[("#provider", lines)]), &words);
     }
 }
 

@@ -179,11 +179,42 @@ pub(in crate::config) static LOG_PROVIDER: Section = Section {
         key(
             "durability",
             Choice {
-                of: &["sync"],
-                not_yet: &["interval"],
+                of: &["sync", "interval"],
+                not_yet: &[],
             },
             Is("sync"),
-            "`sync`: nothing is acknowledged before it is on the disk.",
+            "`sync`: nothing is acknowledged before it is on the disk. `interval`: once the operating \
+             system has it; a power cut can cost what was acknowledged in about the last \
+             `flush_interval` and one sync. A channel may say otherwise; sessions and positions \
+             follow their provider.",
+        ),
+        key(
+            "flush_interval",
+            Duration {
+                min: 10,
+                max: SECOND,
+                none: false,
+                sub_second: true,
+            },
+            Is("150ms"),
+            "The longest what `durability: interval` acknowledged stays off the disk, beside one sync.",
+        ),
+        key(
+            "publish_commit_interval",
+            Duration {
+                min: 1,
+                max: SECOND,
+                none: false,
+                sub_second: true,
+            },
+            Absent("no wait"),
+            "How long a commit waits for company after its first publish.",
+        ),
+        key(
+            "publish_commit_max_records",
+            count(2, 1_000_000),
+            Absent("no wait"),
+            "How many records end that wait. At most `max_connections`.",
         ),
         key(
             "segment_bytes",
@@ -205,9 +236,6 @@ pub(in crate::config) static LOG_PROVIDER: Section = Section {
             Is("16MiB"),
             "How much of the newest records is kept in memory for readers.",
         ),
-        not_yet("flush_interval"),
-        not_yet("publish_commit_interval"),
-        not_yet("publish_commit_max_records"),
         not_yet("checkpoint_bytes"),
         refused("file_path", "a log is a directory, named by `log_dir`"),
         refused("synchronous", "it is a key of `type: sqlite`"),

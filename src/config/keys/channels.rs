@@ -2,13 +2,23 @@
 
 use super::Kind::{Choice, Filter, Name, Section as Below};
 use super::WhenAbsent::{Absent, Is, Required};
-use super::{Key, Section, count, key, not_yet, period, period_or_none, refused, size_or_none};
+use super::{Key, Section, count, key, period, period_or_none, refused, size_or_none};
 
 const STORAGE_OF_CHANNEL: Key = key(
     "storage",
     Name,
     Absent("`broker.storage.default`"),
     "The provider that keeps it.",
+);
+
+const DURABILITY_OF_CHANNEL: Key = key(
+    "durability",
+    Choice {
+        of: &["sync", "interval"],
+        not_yet: &[],
+    },
+    Absent("its provider's"),
+    "When what is published to it is acknowledged; see its provider.",
 );
 
 const NEVER_AGED: &str = "a queue is never aged out: a job stays until it is done or dead-lettered";
@@ -23,6 +33,7 @@ pub(in crate::config) static APPEND: Section = Section {
         TYPE_OF_CHANNEL,
         FILTER_WITH_BRACES,
         STORAGE_OF_CHANNEL,
+        DURABILITY_OF_CHANNEL,
         key(
             "retention_period",
             period_or_none(),
@@ -50,7 +61,6 @@ pub(in crate::config) static APPEND: Section = Section {
             Is("floor"),
             "Where a subscriber without a position begins: at the oldest record, or now.",
         ),
-        not_yet("durability"),
         refused("deletion_retention_period", LATEST_ONLY),
         refused("visibility_timeout", QUEUE_ONLY),
         refused("job_expires_after", QUEUE_ONLY),
@@ -66,6 +76,7 @@ pub(in crate::config) static LATEST: Section = Section {
         TYPE_OF_CHANNEL,
         FILTER_WITH_BRACES,
         STORAGE_OF_CHANNEL,
+        DURABILITY_OF_CHANNEL,
         key(
             "retention_period",
             period_or_none(),
@@ -78,7 +89,6 @@ pub(in crate::config) static LATEST: Section = Section {
             Is("1d"),
             "How long a deletion is kept for those who were away.",
         ),
-        not_yet("durability"),
         refused("retention_bytes", ONE_VALUE),
         refused("max_bytes", ONE_VALUE),
         refused("start", APPEND_ONLY),
@@ -102,6 +112,7 @@ pub(in crate::config) static QUEUE: Section = Section {
             "The topics it holds.",
         ),
         STORAGE_OF_CHANNEL,
+        DURABILITY_OF_CHANNEL,
         key(
             "max_bytes",
             size_or_none(),
@@ -139,7 +150,6 @@ pub(in crate::config) static QUEUE: Section = Section {
             Absent("`broker.storage.default_retention_bytes`"),
             "How many bytes of dead letters are kept; past it the oldest go.",
         ),
-        not_yet("durability"),
         refused("retention_period", NEVER_AGED),
         refused("retention_bytes", NEVER_AGED),
         refused("start", APPEND_ONLY),

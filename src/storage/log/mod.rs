@@ -6,11 +6,13 @@
 
 mod message;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
+pub use saguin_log_engine::Durability;
 use saguin_log_engine::format::Kind;
 use saguin_log_engine::storage::{FileSystem, OsFiles};
 use saguin_log_engine::{self as engine, CommitError, Engine, Outcome, TrimPlan};
@@ -31,6 +33,15 @@ pub struct LogOptions {
     pub segment_bytes: u64,
     /// Bound of the cache of recent records, in bytes.
     pub tail_cache_bytes: u64,
+    /// When small values (sessions, positions) are acknowledged.
+    pub durability: Durability,
+    /// The longest what is acknowledged under [`Durability::Interval`] stays unsynced, beside one
+    /// sync; 10 ms to 1 s.
+    pub flush_interval: Duration,
+    /// How long a commit waits for company after its first batch; `None`: not at all.
+    pub publish_commit_interval: Option<Duration>,
+    /// How many operations end that wait.
+    pub publish_commit_max_records: Option<usize>,
     /// Called once per commit when completions are ready to be run; must not block.
     pub wake: Arc<dyn Fn() + Send + Sync>,
 }
@@ -44,6 +55,8 @@ pub struct ChannelSpec {
     pub kind: ChannelKind,
     /// Counted bytes it may hold.
     pub max_bytes: Option<u64>,
+    /// When what changes it is acknowledged.
+    pub durability: Durability,
 }
 
 /// Why a provider did not open.
@@ -85,6 +98,9 @@ impl std::error::Error for OpenError {}
 pub struct LogStore {
     engine: Engine,
     max_bytes: HashMap<ChannelId, u64>,
+    /// Channels whose changes are acknowledged before they are synced.
+    interval: HashSet<ChannelId>,
+    small_values: Durability,
     ready: Arc<Ready>,
 }
 
@@ -138,6 +154,9 @@ impl LogStore {
             tail_cache_bytes: options.tail_cache_bytes,
             prepare_ahead: true,
             tidy_in_background: true,
+            flush_interval: options.flush_interval,
+            publish_commit_interval: options.publish_commit_interval,
+            publish_commit_max_records: options.publish_commit_max_records,
             wake: Some(options.wake.clone()),
             ..engine::Options::default()
         };
@@ -145,10 +164,12 @@ impl LogStore {
         let (engine, report) = opened.map_err(OpenError::Recover)?;
         let mut ids = Vec::with_capacity(channels.len());
         let mut max_bytes = HashMap::new();
+        let mut interval = HashSet::new();
         for ChannelSpec {
             name,
             kind,
             max_bytes: bound,
+            durability,
         } in channels
         {
             let defined = engine.define(name, engine_kind(*kind));
@@ -159,6 +180,9 @@ impl LogStore {
             })?;
             let id = ChannelId(id.0);
             ids.push(id);
+            if *durability == Durability::Interval {
+                interval.insert(id);
+            }
             if let Some(bound) = bound {
                 max_bytes.insert(id, *bound);
             }
@@ -167,11 +191,45 @@ impl LogStore {
             LogStore {
                 engine,
                 max_bytes,
+                interval,
+                small_values: options.durability,
                 ready: Arc::default(),
             },
             ids,
             report,
         ))
+    }
+
+    /// When a batch is acknowledged: unsynced only where everything in it may be. A trim never is: a
+    /// floor that a reader was told of does not fall (invariant 1).
+    fn durability(&self, operations: &[Operation]) -> Durability {
+        let of_channel = |channel: &ChannelId| self.interval.contains(channel);
+        let unsynced = operations.iter().all(|operation| match operation {
+            Operation::Append { channel, .. }
+            | Operation::Set { channel, .. }
+            | Operation::Forget { channel, .. }
+            | Operation::Enqueue { channel, .. }
+            | Operation::Attempt { channel, .. }
+            | Operation::Resolve { channel, .. } => of_channel(channel),
+            Operation::DeadLetter {
+                channel, target, ..
+            } => of_channel(channel) && of_channel(target),
+            Operation::Put { .. } | Operation::Delete { .. } => {
+                self.small_values == Durability::Interval
+            }
+            Operation::Trim { .. } => false,
+        });
+        if unsynced {
+            Durability::Interval
+        } else {
+            Durability::Sync
+        }
+    }
+
+    /// What the engine has done since the log was opened, for whoever draws it.
+    #[must_use]
+    pub fn engine_counters(&self) -> engine::EngineCounters {
+        self.engine.counters()
     }
 
     /// Translates one operation; `None` where it would change nothing.
@@ -276,6 +334,7 @@ impl LogStore {
 
 impl Store for LogStore {
     fn submit(&self, batch: Batch, done: Completion) {
+        let durability = self.durability(&batch.operations);
         let mut operations = Vec::with_capacity(batch.operations.len());
         // Which of the contract's operations each of the engine's stands for.
         let mut kept = Vec::with_capacity(batch.operations.len());
@@ -297,7 +356,7 @@ impl Store for LogStore {
         }
         let batch = engine::Batch {
             operations,
-            ..engine::Batch::default()
+            durability,
         };
         let ready = self.ready.clone();
         let callback = move |outcome: Outcome| {
