@@ -539,3 +539,6 @@ fn read_error(error: engine::ReadError) -> ReadError {
         other => ReadError::Failed(other.to_string()),
     }
 }
+
+#[cfg(test)]
+mod tests;
