@@ -32,6 +32,7 @@ mod handoff;
 mod latch;
 mod plan;
 mod read;
+mod resume;
 mod room;
 pub mod scan;
 mod segment;

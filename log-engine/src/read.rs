@@ -4,11 +4,14 @@
 //! published state, then reads files without holding anything. So a trim in between cannot hand
 //! back survivors as if nothing was missing (invariant 1).
 
+use std::ops::Range;
+
 use bytes::Bytes;
 
 use crate::batch::{ChannelId, TrimPlan};
 use crate::engine::{Engine, Published, Shared};
-use crate::format::{Kind, Op, RecordRef};
+use crate::format::{Kind, Op, OpError, Ops, RecordRef};
+use crate::resume::{MAX_REST_BYTES, Rest};
 use crate::scan::{ReadAhead, ScanError, Scanner};
 use crate::segment::{Segment, find};
 use crate::state::{Anchor, Channel, Content, HoldEntry, Location, MapEntry, Numbers, WorkEntry};
@@ -139,20 +142,25 @@ impl Engine {
         let anchors: Vec<Anchor> = index.from_offset(offset).take(most).copied().collect();
         let mut frames = self.shared.frames();
         drop(published);
+        frames.rest = self.shared.rests.take(channel, offset);
+        let mut gathered = Gathered::new(limit);
         for anchor in anchors {
-            let wanted = anchor.offset.max(offset)..anchor.offset + u64::from(anchor.records);
+            let wanted = anchor.offset.max(offset)..anchor.end();
             let read = frames.run(&anchor, channel, &mut |record_offset, record| {
-                !wanted.contains(&record_offset)
-                    || filling.add(|| stored(record_offset, record, Bytes::new(), false))
+                !wanted.contains(&record_offset) || gathered.add(record_offset, record)
             });
             match read {
                 Ok(true) => {}
                 Ok(false) => break,
                 // What lies before the damage is good, and is served; the next read begins at it.
-                Err(_) if !filling.out.is_empty() => break,
+                Err(_) if !gathered.records.is_empty() => break,
                 Err(damaged) => return Err(damaged),
             }
         }
+        if let Some(rest) = frames.rest.take() {
+            self.shared.rests.put(channel, rest);
+        }
+        found.records = gathered.finish();
         Ok(found)
     }
 
@@ -410,6 +418,7 @@ impl Shared {
         Frames {
             segments: self.segments.snapshot(),
             ahead: None,
+            rest: None,
         }
     }
 }
@@ -443,11 +452,66 @@ impl<'o> Filling<'o> {
     }
 }
 
+/// Records read from frames. Their bodies share one block: it takes one allocation for all, and a
+/// record that stays pins no more than what was read together with it.
+struct Gathered {
+    limit: ReadLimit,
+    bytes: u64,
+    block: Vec<u8>,
+    records: Vec<StoredRecord>,
+    /// Where each record's body ends in the block.
+    ends: Vec<usize>,
+}
+
+impl Gathered {
+    fn new(limit: ReadLimit) -> Gathered {
+        Gathered {
+            limit,
+            bytes: 0,
+            block: Vec::new(),
+            records: Vec::new(),
+            ends: Vec::new(),
+        }
+    }
+
+    /// Adds a record if there is room; whether there was.
+    fn add(&mut self, offset: u64, record: &RecordRef<'_>) -> bool {
+        let full = self.records.len() >= self.limit.records || self.bytes >= self.limit.bytes;
+        if full && !self.records.is_empty() {
+            return false;
+        }
+        self.bytes += record.size;
+        self.block.extend_from_slice(record.body);
+        self.ends.push(self.block.len());
+        self.records.push(StoredRecord {
+            offset,
+            timestamp: record.timestamp,
+            size: record.size,
+            key: Bytes::new(),
+            deletion: false,
+            body: Bytes::new(),
+        });
+        true
+    }
+
+    fn finish(self) -> Vec<StoredRecord> {
+        let (block, mut records) = (Bytes::from(self.block), self.records);
+        let mut from = 0;
+        for (record, end) in records.iter_mut().zip(self.ends) {
+            record.body = block.slice(from..end);
+            from = end;
+        }
+        records
+    }
+}
+
 /// Reads frames of a snapshot of the segments.
 pub(crate) struct Frames {
     segments: Arc<Vec<Arc<Segment>>>,
     /// What the last run read past its end, and in which segment: the next run usually begins there.
     ahead: Option<(u32, ReadAhead)>,
+    /// Where the last run, or a reader before, stopped in the middle of a frame.
+    rest: Option<Rest>,
 }
 
 impl Frames {
@@ -473,29 +537,50 @@ impl Frames {
         if let Some((_, ahead)) = self.ahead.take_if(|(of, _)| *of == anchor.at.segment) {
             scanner.go_on(ahead);
         }
-        let end = anchor.offset + u64::from(anchor.records);
-        let mut expected = anchor.offset;
-        while expected < end {
+        let mut wanted = anchor.offset..anchor.end();
+        let here = |rest: &Rest| rest.segment == anchor.at.segment && wanted.contains(&rest.offset);
+        if let Some(rest) = self.rest.take().filter(here) {
+            wanted.start = rest.offset;
+            let ops = Ops::resume(&rest.operations, rest.left);
+            let taken = take_run(ops, channel, &mut wanted, each)
+                .map_err(|e| damaged_at(&segment, rest.next_frame, &e.to_string()))?;
+            if let Some((bytes, left)) = taken.rest {
+                let operations = rest.operations.slice_ref(bytes);
+                self.rest = Some(Rest {
+                    offset: wanted.start,
+                    operations,
+                    left,
+                    ..rest
+                });
+            }
+            if taken.stopped {
+                return Ok(false);
+            }
+            scanner.seek(rest.next_frame);
+        }
+        while !wanted.is_empty() {
             let Some((at, frame)) = scanner.next().map_err(|e| damaged(&segment, &e))? else {
                 break;
             };
-            for op in frame.operations() {
-                let op = op.map_err(|e| damaged_at(&segment, at, &e.to_string()))?;
-                let Some((offset, record)) = sequence_record(&op, channel) else {
-                    continue;
-                };
-                if offset != expected || expected >= end {
-                    // The frame also holds records of the runs before or after this one.
-                    continue;
-                }
-                expected += 1;
-                if !each(offset, &record) {
-                    return Ok(false);
-                }
+            let taken = take_run(frame.operations(), channel, &mut wanted, each)
+                .map_err(|e| damaged_at(&segment, at, &e.to_string()))?;
+            if taken.stopped {
+                let rest = taken.rest.filter(|(b, _)| b.len() <= MAX_REST_BYTES);
+                self.rest = rest.map(|(bytes, left)| Rest {
+                    segment: anchor.at.segment,
+                    offset: wanted.start,
+                    operations: Bytes::copy_from_slice(bytes),
+                    left,
+                    next_frame: at + frame.header.frame_len(),
+                });
+                return Ok(false);
             }
         }
-        if expected < end {
-            let what = format!("the record at offset {expected} is not where it was written");
+        if !wanted.is_empty() {
+            let what = format!(
+                "the record at offset {} is not where it was written",
+                wanted.start
+            );
             return Err(damaged_at(&segment, u64::from(anchor.at.frame), &what));
         }
         self.ahead = Some((anchor.at.segment, scanner.into_ahead()));
@@ -591,6 +676,51 @@ impl Frames {
         let what = format!("the record at offset {offset} is not where it was written");
         Err(damaged_at(&segment, u64::from(at.frame), &what))
     }
+}
+
+/// How far a frame's operations were taken.
+struct Taken<'f> {
+    /// Whoever takes the records wants no more.
+    stopped: bool,
+    /// The operations from the first on that was not taken, where there are any.
+    rest: Option<(&'f [u8], u16)>,
+}
+
+/// Hands the records of a run that lie in one frame to `each`. The frame also holds records of the
+/// runs before and after it, and of other channels.
+fn take_run<'f>(
+    mut ops: Ops<'f>,
+    channel: ChannelId,
+    wanted: &mut Range<u64>,
+    each: &mut dyn FnMut(u64, &RecordRef<'_>) -> bool,
+) -> Result<Taken<'f>, OpError> {
+    while !wanted.is_empty() {
+        let place = ops.place();
+        let Some(op) = ops.next() else {
+            return Ok(Taken {
+                stopped: false,
+                rest: None,
+            });
+        };
+        let Some((offset, record)) = sequence_record(&op?, channel) else {
+            continue;
+        };
+        if offset != wanted.start {
+            continue;
+        }
+        if !each(offset, &record) {
+            return Ok(Taken {
+                stopped: true,
+                rest: Some(place),
+            });
+        }
+        wanted.start += 1;
+    }
+    let rest = Some(ops.place()).filter(|(_, left)| *left > 0);
+    Ok(Taken {
+        stopped: false,
+        rest,
+    })
 }
 
 fn scanner(segment: &Segment, at: Location) -> Scanner<'_> {

@@ -475,6 +475,18 @@ pub struct Ops<'a> {
 }
 
 impl<'a> Ops<'a> {
+    /// Goes on where [`place`](Self::place) was asked for: `rest` is what was left of a verified body.
+    #[must_use]
+    pub fn resume(rest: &'a [u8], left: u16) -> Ops<'a> {
+        Ops { rest, left }
+    }
+
+    /// The bytes that are left, and the number of operations in them.
+    #[must_use]
+    pub fn place(&self) -> (&'a [u8], u16) {
+        (self.rest, self.left)
+    }
+
     pub(super) fn new(body: &'a [u8], count: u16) -> Ops<'a> {
         Ops {
             rest: body,
