@@ -127,7 +127,7 @@ pub(crate) struct Shared {
     pub(crate) rests: Rests,
     pub(crate) handoff: Handoff,
     pub(crate) latch: Latch,
-    next_segment: Readiness,
+    pub(crate) next_segment: Readiness,
     pub(crate) fs: Arc<dyn FileSystem>,
     pub(crate) layout: Layout,
     pub(crate) segment_bytes: u64,

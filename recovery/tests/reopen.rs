@@ -5,8 +5,8 @@ mod common;
 
 use bytes::Bytes;
 use common::*;
-use saguin_log_engine::storage::MemFiles;
-use saguin_log_engine::{Batch, CommitError, Operation, Options, ReadError, ReadLimit};
+use saguin_log_engine::storage::{FileSystem, MemFiles};
+use saguin_log_engine::{Batch, CommitError, Operation, Options, ReadError, ReadLimit, Tidied};
 use saguin_recovery::{Ending, RecoverError};
 
 #[test]
@@ -477,4 +477,46 @@ fn readers_that_stop_in_the_middle_of_a_frame_go_on_there() {
     engine.submit(Operation::Trim(plan)).wait().unwrap();
     let refused = engine.read_from(c.log, 11, one).unwrap_err();
     assert_eq!(refused, ReadError::BelowFloor { floor: 20 });
+}
+
+#[test]
+fn a_dead_segments_file_becomes_the_next_one() {
+    let files = MemFiles::new();
+    let (engine, _) = open(&files).unwrap();
+    let c = define(&engine);
+    let mut renewed = 0;
+    let mut kept = 0;
+    for i in 0..200u64 {
+        append(&engine, c.log, &format!("a record with number {i}"));
+        if i >= 20 {
+            let plan = engine.plan_trim(c.log, i - 10).unwrap();
+            engine
+                .submit(Operation::Trim(plan.unwrap()))
+                .wait()
+                .unwrap();
+        }
+        let before = segments(&files).len();
+        while engine.tidy().unwrap() != Tidied::Nothing {}
+        let spent: Vec<_> = files
+            .list(&std::path::Path::new(DIR).join("log"))
+            .unwrap()
+            .into_iter()
+            .filter(|name| name.starts_with("spent-"))
+            .collect();
+        assert!(spent.len() <= 1, "{spent:?}");
+        renewed += usize::from(before > segments(&files).len() && !spent.is_empty());
+        kept = segments(&files).len();
+    }
+    assert!(renewed > 3, "{renewed}");
+    assert!(kept < 8, "{kept}");
+    let expected: Vec<_> = (189..=200)
+        .map(|n| (n, format!("a record with number {}", n - 1)))
+        .collect();
+    assert_eq!(bodies(&engine, c.log, 189), expected);
+    drop(engine);
+    let names = files.list(&std::path::Path::new(DIR).join("log")).unwrap();
+    assert!(names.iter().all(|name| name.ends_with(".seg")), "{names:?}");
+    let (engine, report) = open(&files).unwrap();
+    assert_eq!(report.contradiction, None);
+    assert_eq!(bodies(&engine, c.log, 189), expected);
 }

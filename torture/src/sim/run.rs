@@ -214,8 +214,14 @@ impl Run {
             62..65 => self.checkpoint()?,
             65..68 => self.flush()?,
             68..71 => self.settle()?,
-            71..73 => self.tidy()?,
-            73..78 => self.compare()?,
+            71..74 => {
+                // In the middle of it, often: it is over soon.
+                if self.rng.one_in(2) {
+                    self.arm(8);
+                }
+                self.tidy()?;
+            }
+            74..78 => self.compare()?,
             78..81 => self.close()?,
             81..83 => self.end(End::Death)?,
             83..85 => self.end(End::Cut)?,
