@@ -9,6 +9,7 @@
 
 mod kept;
 pub mod model;
+mod reopen;
 mod report;
 mod run;
 mod tamper;
