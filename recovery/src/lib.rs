@@ -5,19 +5,26 @@
 //! * [`walk`] reads segments and frames in order, applies them to a state and stops at the first
 //!   byte that is not what was written;
 //! * [`Ending`] says what that byte means: the end, a torn tail, or damage;
-//! * [`recover`] repairs what a crash may leave (a torn tail, a roll cut short) and nothing else.
+//! * [`recover`] repairs what a crash may leave (a torn tail, a roll cut short) and nothing else;
+//! * [`salvage`] reads on past damage, and [`rebuild`] makes a log of what it found: each for whoever
+//!   asks for it by name, never as a part of opening.
 
 pub mod body;
 mod checkpoint;
 mod error;
+pub mod keys;
 mod open;
+mod rebuild;
 mod report;
+pub mod salvage;
+pub mod stored;
 mod tail;
 mod walk;
 
 pub use checkpoint::{Checkpoint, Rejected};
 pub use error::{Damage, DamageKind, RecoverError};
 pub use open::{inspect, recover};
+pub use rebuild::{RebuildError, Rebuilt, lost_name, rebuild};
 pub use report::{ChannelReport, FooterReport, Report, SegmentReport};
 pub use tail::Torn;
 pub use walk::{Ending, Reading, Unproven, Unsealed, Visitor, Walk, walk};

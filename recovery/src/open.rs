@@ -197,7 +197,10 @@ fn sync_above(fs: &dyn FileSystem, root: &Path) -> Result<(), RecoverError> {
 const IDENTITY_BYTES: usize = 32;
 
 /// The id in the lock file: written once the segments are durable.
-fn read_identity(fs: &dyn FileSystem, layout: &Layout) -> Result<Option<String>, RecoverError> {
+pub(crate) fn read_identity(
+    fs: &dyn FileSystem,
+    layout: &Layout,
+) -> Result<Option<String>, RecoverError> {
     let path = layout.lock_path();
     let file = match fs.open(&path, false) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),

@@ -8,14 +8,16 @@ use clap::{Args, Parser, Subcommand};
 use saguin_recovery::RecoverError;
 
 use crate::text::escape;
-use crate::{channels, records, summary, verify};
+use crate::{
+    channels, export, positions, queue, records, repair, segments, sessions, summary, verify,
+};
 
-/// Looks into a log directory. Never changes anything in it, and may be run while a broker has it
-/// open.
+/// Looks into a log directory, also while a broker has it open. Only `repair --yes` ever changes
+/// anything in it.
 #[derive(Debug, Parser)]
 #[command(name = "saguin-inspect", version, subcommand_required = true)]
 pub struct Cli {
-    /// Print JSON: one object, or for `records` one object per line
+    /// Print JSON: one object, or for `records` and `export` one object per line
     #[arg(long, global = true)]
     pub json: bool,
     /// What is asked.
@@ -31,6 +33,11 @@ pub enum Command {
         /// The directory a `log` provider names
         dir: PathBuf,
     },
+    /// The segments, with what is alive in each
+    Segments {
+        /// The directory a `log` provider names
+        dir: PathBuf,
+    },
     /// The channels, with their offsets and sizes
     Channels {
         /// The directory a `log` provider names
@@ -38,6 +45,36 @@ pub enum Command {
     },
     /// The live records of one channel
     Records(RecordsArgs),
+    /// Where every durable reader is, and what it has missed
+    Positions {
+        /// The directory a `log` provider names
+        dir: PathBuf,
+        /// Only this channel
+        #[arg(long, value_name = "NAME")]
+        channel: Option<String>,
+    },
+    /// The unresolved jobs of one queue
+    Queue {
+        /// The directory a `log` provider names
+        dir: PathBuf,
+        /// The queue
+        name: String,
+    },
+    /// The stored sessions
+    Sessions {
+        /// The directory a `log` provider names
+        dir: PathBuf,
+    },
+    /// Every live record as JSON lines; of a damaged log, every one that can be read
+    Export(ExportArgs),
+    /// What would make a damaged log open again; done only with --yes, after a complete copy
+    Repair {
+        /// The directory a `log` provider names
+        dir: PathBuf,
+        /// Copy the directory beside itself, then repair it
+        #[arg(long)]
+        yes: bool,
+    },
     /// Whether every byte is what was written; exit code 1 where it is not
     Verify {
         /// The directory a `log` provider names
@@ -62,6 +99,19 @@ pub struct RecordsArgs {
     /// Print whole payloads, not only their first 256 bytes
     #[arg(long)]
     pub full: bool,
+}
+
+/// Which records, and where to.
+#[derive(Debug, Args)]
+pub struct ExportArgs {
+    /// The directory a `log` provider names
+    pub dir: PathBuf,
+    /// Only this channel
+    #[arg(long, value_name = "NAME")]
+    pub channel: Option<String>,
+    /// Write to this file, which must not exist yet, instead of to standard output
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
 }
 
 /// How a run ends.
@@ -133,6 +183,14 @@ pub fn run(cli: &Cli, out: &mut dyn Write, err: &mut dyn Write) -> Code {
     let answered = match &cli.command {
         Command::Summary { dir } => summary::run(dir, cli.json, &mut out),
         Command::Channels { dir } => channels::run(dir, cli.json, &mut out),
+        Command::Segments { dir } => segments::run(dir, cli.json, &mut out),
+        Command::Positions { dir, channel } => {
+            positions::run(dir, channel.as_deref(), cli.json, &mut out)
+        }
+        Command::Queue { dir, name } => queue::run(dir, name, cli.json, &mut out),
+        Command::Sessions { dir } => sessions::run(dir, cli.json, &mut out),
+        Command::Export(args) => export::run(args, &mut out, err),
+        Command::Repair { dir, yes } => repair::run(dir, *yes, cli.json, &mut out),
         Command::Records(args) => records::run(args, cli.json, &mut out, err),
         Command::Verify { dir } => verify::run(dir, cli.json, &mut out),
     };

@@ -105,7 +105,10 @@ pub(crate) fn run(
 }
 
 /// The id, name and floor of the channel asked for, or of the only one there is.
-fn choose<'r>(report: &'r Report, name: Option<&str>) -> Result<(u32, &'r str, u64), Failure> {
+pub(crate) fn choose<'r>(
+    report: &'r Report,
+    name: Option<&str>,
+) -> Result<(u32, &'r str, u64), Failure> {
     let channels = &report.channels;
     let chosen = match (name, channels.as_slice()) {
         (Some(name), _) => channels.iter().find(|c| c.name == name),

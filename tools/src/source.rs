@@ -2,7 +2,7 @@
 
 use std::fs::{File, TryLockError};
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use saguin_log_engine::Layout;
 use saguin_log_engine::storage::OsFiles;
@@ -66,7 +66,17 @@ pub(crate) struct Reading<V> {
     pub(crate) open: Open,
     /// What saw every operation, up to the damage where there is some.
     pub(crate) visitor: V,
-    pub(crate) found: Result<(Report, Walk), RecoverError>,
+    pub(crate) found: Result<(Report, Walk), Unread>,
+}
+
+/// Why a directory was not read to its end.
+#[derive(Debug)]
+pub(crate) enum Unread {
+    Recover(RecoverError),
+    /// It was written to meanwhile, and no two readings found the same.
+    Changed {
+        dir: PathBuf,
+    },
 }
 
 /// Reads the whole log, with a new visitor each time it has to begin again.
@@ -92,6 +102,23 @@ pub(crate) fn read<V: Visitor + Default>(dir: &Path) -> Reading<V> {
             before = Some(damage.clone());
             continue;
         }
+        // A segment may be let go of between listing and opening it.
+        if let Err(RecoverError::Io { error, .. }) = &found
+            && left > 0
+            && error.kind() == ErrorKind::NotFound
+        {
+            continue;
+        }
+        let found = match (found, &before) {
+            (Err(RecoverError::Damage(now)), Some(before))
+                if (&before.path, before.at) != (&now.path, now.at) =>
+            {
+                Err(Unread::Changed {
+                    dir: dir.to_owned(),
+                })
+            }
+            (found, _) => found.map_err(Unread::Recover),
+        };
         return Reading {
             open: opened,
             visitor,
@@ -116,7 +143,17 @@ impl Log {
 }
 
 /// Says more of a directory without a log, where more can be said.
-pub(crate) fn explain(error: RecoverError, dir: &Path) -> Failure {
+pub(crate) fn explain(error: Unread, dir: &Path) -> Failure {
+    let error = match error {
+        Unread::Recover(error) => error,
+        Unread::Changed { dir } => {
+            return Failure::Read(format!(
+                "{} was written to and changed under each of {READINGS} readings; ask again, or ask a \
+                 copy of a snapshot",
+                dir.display()
+            ));
+        }
+    };
     if let RecoverError::NoLog { .. } = &error
         && segment_files(dir).next().is_some()
     {

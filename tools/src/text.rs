@@ -47,6 +47,21 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     out
 }
 
+/// Bytes in base64, with padding (RFC 4648, section 4).
+pub(crate) fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut out = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let byte = |i: usize| u32::from(chunk.get(i).copied().unwrap_or(0));
+        let group = byte(0) << 16 | byte(1) << 8 | byte(2);
+        for i in 0..4 {
+            let digit = DIGITS[(group >> (18 - 6 * i) & 63) as usize];
+            out.push(if i <= chunk.len() { digit.into() } else { '=' });
+        }
+    }
+    out
+}
+
 /// A message id as logs and deliveries spell it.
 pub(crate) fn message_id(id: &[u8; 16]) -> String {
     let hex = hex(id);
@@ -180,6 +195,17 @@ mod tests {
         for beyond in [253_402_300_800_000, u64::MAX] {
             assert_eq!(rfc3339(beyond), None);
         }
+    }
+
+    #[test]
+    fn base64_has_the_published_test_vectors() {
+        let vectors = [
+            "", "Zg==", "Zm8=", "Zm9v", "Zm9vYg==", "Zm9vYmE=", "Zm9vYmFy",
+        ];
+        for (n, expected) in vectors.iter().enumerate() {
+            assert_eq!(base64(&b"foobar"[..n]), *expected);
+        }
+        assert_eq!(base64(&[0xff, 0xfe, 0xfd]), "//79");
     }
 
     #[test]

@@ -7,14 +7,19 @@ use std::path::{Path, PathBuf};
 
 use saguin_log_engine::format::{FrameError, HeaderError, Op};
 use saguin_log_engine::state::StateError;
+use saguin_log_engine::storage::OsFiles;
 use saguin_log_engine::{Layout, Segment};
 use saguin_recovery::body::Body;
-use saguin_recovery::{Damage, DamageKind, RecoverError, Report, Visitor, Walk};
+use saguin_recovery::salvage::{Cause, Salvage, salvage};
+use saguin_recovery::{
+    Damage, DamageKind, FooterReport, RecoverError, Rejected, Report, Visitor, Walk,
+};
 use serde::Serialize;
 
 use crate::cli::{Code, Failure, quiet};
 use crate::live;
-use crate::source::{self, Open, Reading, explain, segment_files};
+use crate::losses::Losses;
+use crate::source::{self, Open, Reading, Unread, explain, segment_files};
 use crate::summary::{End, ROLL_CUT_SHORT, TornTail};
 use crate::text::{counted, escape, file_name, json_line, table};
 
@@ -30,7 +35,18 @@ struct Verdict {
     /// Nothing acknowledged is damaged, and every live record can be read.
     whole: bool,
     segments: Vec<SegmentVerdict>,
+    /// The newest checkpoint that holds.
+    checkpoint: Option<CheckpointVerdict>,
+    /// Checkpoints that do not: nothing is lost by them.
+    rejected_checkpoints: Vec<RejectedVerdict>,
+    /// What the checkpoint or a footer says otherwise than the frames.
+    contradiction: Option<String>,
+    /// The first damage: what an opening stops at.
     damage: Option<DamageVerdict>,
+    /// Every damaged place that was found, that one too.
+    damages: Vec<DamageVerdict>,
+    /// What the damage costs; null where there is none, or where nothing can be read at all.
+    losses: Option<Losses>,
     ending: Option<End>,
     roll_cut_short: Option<CutShort>,
     /// Live records, each of them read.
@@ -45,6 +61,8 @@ struct Verdict {
 enum Status {
     Ok,
     Damaged,
+    /// After damage or beside it, and whole on its own.
+    Readable,
     NotRead,
 }
 
@@ -57,6 +75,31 @@ struct SegmentVerdict {
     /// The last frame that was read and verified.
     last_lsn: Option<u64>,
     frames: u64,
+    /// Null where it was not looked at, or the segment is not sealed.
+    footer: Option<FooterVerdict>,
+    /// Why it does not hold.
+    footer_fault: Option<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+enum FooterVerdict {
+    Good,
+    Missing,
+    Bad,
+}
+
+#[derive(Serialize)]
+struct CheckpointVerdict {
+    file: String,
+    /// The frame that was durable when it was written.
+    reaches: u64,
+}
+
+#[derive(Serialize)]
+struct RejectedVerdict {
+    file: String,
+    what: String,
 }
 
 #[derive(Serialize)]
@@ -66,6 +109,8 @@ struct DamageVerdict {
     what: String,
     expected: Option<String>,
     found: Option<String>,
+    /// What it costs and what it does not, where that is not said by the losses alone.
+    meaning: Option<&'static str>,
 }
 
 #[derive(Serialize)]
@@ -109,6 +154,7 @@ impl SeenSegment {
             DamageKind::Frame { lsn, .. } | DamageKind::Unsealed { lsn, .. } => {
                 lsn.saturating_sub(1)
             }
+            DamageKind::Short { last, .. } => *last,
             // The frame contradicts itself or those before it; some of it was seen.
             _ if self.last_at == damage.at => self.last_lsn.saturating_sub(1),
             _ => self.last_lsn,
@@ -142,7 +188,11 @@ pub(crate) fn run(dir: &Path, json: bool, out: &mut dyn Write) -> Result<Code, F
     } = source::read::<Seen>(dir);
     let verdict = match found {
         Ok((report, walk)) => Verdict::read(dir, open, &visitor, &report, &walk)?,
-        Err(RecoverError::Damage(damage)) => Verdict::damaged(dir, open, &visitor, &damage),
+        Err(Unread::Recover(RecoverError::Damage(damage))) => {
+            // Read again, and on past the damage. Where not one segment can be, that says it all.
+            let salvaged = salvage(&OsFiles, dir).ok();
+            Verdict::damaged(dir, open, &visitor, &damage, salvaged.as_ref())
+        }
         Err(other) => return Err(explain(other, dir)),
     };
     let code = match verdict.whole {
@@ -169,13 +219,22 @@ impl Verdict {
         walk: &Walk,
     ) -> Result<Verdict, Failure> {
         let (unreadable_records, unreadable) = unreadable_records(seen, report, walk)?;
-        let segments = report.segments.iter().map(|s| SegmentVerdict {
-            file: file_name(&s.path),
-            status: Status::Ok,
-            number: Some(s.number),
-            first_lsn: Some(s.first_lsn),
-            last_lsn: (s.frames > 0).then_some(s.last_lsn),
-            frames: s.frames,
+        let segments = report.segments.iter().map(|s| {
+            let (footer, footer_fault) = match &s.footer {
+                FooterReport::Good => (Some(FooterVerdict::Good), None),
+                FooterReport::Missing => (s.sealed.then_some(FooterVerdict::Missing), None),
+                FooterReport::Bad(why) => (Some(FooterVerdict::Bad), Some(why.clone())),
+            };
+            SegmentVerdict {
+                file: file_name(&s.path),
+                status: Status::Ok,
+                number: Some(s.number),
+                first_lsn: Some(s.first_lsn),
+                last_lsn: (s.frames > 0).then_some(s.last_lsn),
+                frames: s.frames,
+                footer,
+                footer_fault,
+            }
         });
         let cut_short = walk.unsealed.as_ref().map(|unsealed| CutShort {
             file: unsealed.path.to_string_lossy().into_owned(),
@@ -186,9 +245,20 @@ impl Verdict {
             directory: dir.to_string_lossy().into_owned(),
             open,
             log_id: Some(report.engine_id.clone()),
-            whole: unreadable_records == 0,
+            whole: unreadable_records == 0 && report.contradiction.is_none(),
             segments: segments.collect(),
+            checkpoint: report
+                .checkpoint
+                .as_ref()
+                .map(|(path, reaches)| CheckpointVerdict {
+                    file: path.to_string_lossy().into_owned(),
+                    reaches: *reaches,
+                }),
+            rejected_checkpoints: report.rejected.iter().map(RejectedVerdict::new).collect(),
+            contradiction: report.contradiction.clone(),
             damage: None,
+            damages: Vec::new(),
+            losses: None,
             ending: Some(End::new(&report.ending)),
             roll_cut_short: cut_short,
             live_records: Some(report.channels.iter().map(|c| c.count).sum()),
@@ -198,7 +268,13 @@ impl Verdict {
     }
 
     /// A log that could be read as far as `seen` got.
-    fn damaged(dir: &Path, open: Open, seen: &Seen, damage: &Damage) -> Verdict {
+    fn damaged(
+        dir: &Path,
+        open: Open,
+        seen: &Seen,
+        damage: &Damage,
+        salvaged: Option<&Salvage>,
+    ) -> Verdict {
         let segment_dir = Layout::new(dir).segment_dir();
         let mut files: Vec<String> = segment_files(&segment_dir).collect();
         files.sort();
@@ -212,10 +288,9 @@ impl Verdict {
                 .find(|s| s.path == segment_dir.join(file));
             let status = match (damaged, found) {
                 (Some(at), _) if i == at => Status::Damaged,
-                // Frames after the damage are not believed, whatever they say.
-                (Some(at), _) if i > at => Status::NotRead,
-                (_, None) => Status::NotRead,
-                (_, Some(_)) => Status::Ok,
+                (Some(at), Some(_)) if i < at => Status::Ok,
+                (None, Some(_)) => Status::Ok,
+                _ => return beside(&segment_dir.join(file), salvaged),
             };
             let found = found.filter(|_| status != Status::NotRead);
             let last_lsn = found.and_then(|s| match status {
@@ -232,6 +307,8 @@ impl Verdict {
                 frames: found
                     .zip(last_lsn)
                     .map_or(0, |(s, last)| last + 1 - s.first_lsn),
+                footer: None,
+                footer_fault: None,
             }
         };
         Verdict {
@@ -240,13 +317,94 @@ impl Verdict {
             log_id: None,
             whole: false,
             segments: files.iter().enumerate().map(segment).collect(),
+            checkpoint: salvaged
+                .and_then(|s| s.checkpoint.as_ref())
+                .map(|c| CheckpointVerdict {
+                    file: c.path.to_string_lossy().into_owned(),
+                    reaches: c.trailer.reaches,
+                }),
+            rejected_checkpoints: salvaged
+                .iter()
+                .flat_map(|s| &s.rejected)
+                .map(RejectedVerdict::new)
+                .collect(),
+            contradiction: None,
             damage: Some(DamageVerdict::new(damage)),
+            damages: damages(damage, salvaged),
+            losses: salvaged.map(Losses::new),
             ending: None,
             roll_cut_short: None,
             live_records: None,
             unreadable_records: 0,
             unreadable: Vec::new(),
         }
+    }
+}
+
+/// Every damaged place: the one that stops an opening, and those that were found reading on.
+fn damages(first: &Damage, salvaged: Option<&Salvage>) -> Vec<DamageVerdict> {
+    let mut all: Vec<_> = salvaged
+        .iter()
+        .flat_map(|s| &s.findings)
+        .map(|finding| {
+            let (values, meaning) = match &finding.cause {
+                Cause::Damage(kind) => (expected_and_found(kind), meaning(kind)),
+                Cause::Unreadable(_) => (None, None),
+            };
+            let (expected, found) = values.unzip();
+            DamageVerdict {
+                file: finding.path.to_string_lossy().into_owned(),
+                position: finding.at,
+                what: finding.cause.to_string(),
+                expected,
+                found,
+                meaning,
+            }
+        })
+        .collect();
+    let first = DamageVerdict::new(first);
+    let same = |d: &DamageVerdict| (&d.file, d.position) == (&first.file, first.position);
+    if !all.iter().any(same) {
+        all.insert(0, first);
+    }
+    all
+}
+
+/// A segment after the damage, or beside it: as much of it as vouches for itself.
+fn beside(path: &Path, salvaged: Option<&Salvage>) -> SegmentVerdict {
+    let file = file_name(path);
+    let found = salvaged.and_then(|s| s.segments.iter().find(|s| s.segment.path == path));
+    let damaged = salvaged.is_some_and(|s| s.findings.iter().any(|f| f.path == path));
+    let Some(found) = found else {
+        return SegmentVerdict {
+            file,
+            status: if damaged {
+                Status::Damaged
+            } else {
+                Status::NotRead
+            },
+            number: None,
+            first_lsn: None,
+            last_lsn: None,
+            frames: 0,
+            footer: None,
+            footer_fault: None,
+        };
+    };
+    let (first_lsn, last_lsn) = found.lsns.unzip();
+    SegmentVerdict {
+        file,
+        status: if damaged {
+            Status::Damaged
+        } else {
+            Status::Readable
+        },
+        number: Some(found.segment.header.number),
+        first_lsn,
+        last_lsn,
+        frames: found.frames,
+        footer: None,
+        footer_fault: None,
     }
 }
 
@@ -282,6 +440,37 @@ fn unreadable_records(
     Ok((count, named))
 }
 
+impl RejectedVerdict {
+    fn new(rejected: &Rejected) -> RejectedVerdict {
+        RejectedVerdict {
+            file: rejected.path.to_string_lossy().into_owned(),
+            what: rejected.why.clone(),
+        }
+    }
+}
+
+/// What damage costs that has to do with more than frames.
+fn meaning(kind: &DamageKind) -> Option<&'static str> {
+    match kind {
+        DamageKind::Short { .. } => Some(
+            "the frames between were acknowledged and are gone, with whatever came after them; \
+             everything before them is safe. `repair` makes a log of that and discards the claim",
+        ),
+        DamageKind::Checkpoint(_) => Some(
+            "nothing is lost: the frames say everything themselves. `repair` makes a log of them, \
+             without checkpoints",
+        ),
+        DamageKind::HoldsGone { .. } => Some(
+            "those records had not come into a channel yet, and which they were is not known; \
+             everything else is safe. `repair` makes a log of that",
+        ),
+        DamageKind::OnlyCheckpoints => Some(
+            "every record is lost with the segments: a checkpoint says where they lay, and holds none",
+        ),
+        _ => None,
+    }
+}
+
 impl DamageVerdict {
     fn new(damage: &Damage) -> DamageVerdict {
         let (expected, found) = expected_and_found(&damage.kind).unzip();
@@ -291,6 +480,7 @@ impl DamageVerdict {
             what: damage.kind.to_string(),
             expected,
             found,
+            meaning: meaning(&damage.kind),
         }
     }
 }
@@ -316,6 +506,7 @@ fn expected_and_found(kind: &DamageKind) -> Option<(String, String)> {
             expected, found, ..
         }) => numbers(expected, found),
         DamageKind::Unsealed { lsn, next } => numbers(lsn, next),
+        DamageKind::Short { reaches, last, .. } => numbers(reaches, last),
         _ => return None,
     })
 }
@@ -327,20 +518,28 @@ fn print(verdict: &Verdict, out: &mut dyn Write) -> std::io::Result<()> {
         .map(|segment| row(verdict, segment))
         .collect();
     table(out, &[], &rows)?;
-    if let Some(damage) = &verdict.damage {
+    print_checkpoints(verdict, out)?;
+    for damage in &verdict.damages {
         let DamageVerdict {
             file,
             position,
             what,
+            meaning,
             ..
         } = damage;
-        writeln!(
-            out,
-            "DAMAGE in {} at {position}: {}",
-            escape(file),
-            escape(what)
-        )?;
+        let (file, what) = (escape(file), escape(what));
+        writeln!(out, "DAMAGE in {file} at {position}: {what}")?;
+        if let Some(meaning) = meaning {
+            writeln!(out, "{meaning}")?;
+        }
+    }
+    if verdict.damage.is_some() {
         writeln!(out, "{}", read_before(verdict))?;
+    }
+    if let Some(losses) = &verdict.losses {
+        for line in losses.sentences(false) {
+            writeln!(out, "{}", escape(&line))?;
+        }
     }
     for record in &verdict.unreadable {
         let Unreadable {
@@ -383,6 +582,41 @@ fn print(verdict: &Verdict, out: &mut dyn Write) -> std::io::Result<()> {
     Ok(())
 }
 
+fn print_checkpoints(verdict: &Verdict, out: &mut dyn Write) -> std::io::Result<()> {
+    for segment in &verdict.segments {
+        if let Some(why) = &segment.footer_fault {
+            let (file, why) = (escape(&segment.file), escape(why));
+            writeln!(
+                out,
+                "the footer of segment {file} does not hold: {why}; nothing is lost by it, it is written \
+                 again from the frames"
+            )?;
+        }
+    }
+    if let Some(CheckpointVerdict { file, reaches }) = &verdict.checkpoint {
+        let file = escape(&file_name(Path::new(file)));
+        writeln!(out, "checkpoint {file}  holds, reaches frame {reaches}")?;
+    }
+    for RejectedVerdict { file, what } in &verdict.rejected_checkpoints {
+        let (file, what) = (escape(&file_name(Path::new(file))), escape(what));
+        writeln!(
+            out,
+            "checkpoint {file}  does not hold: {what}; nothing is lost by it, the log is read without it"
+        )?;
+    }
+    if let Some(what) = &verdict.contradiction {
+        writeln!(
+            out,
+            "CONTRADICTION in {}: the checkpoint or a footer says otherwise than the frames, though its \
+             checksum holds. That is a defect of the build that wrote it. The frames count, every one of \
+             them verifies and nothing is lost; but a start would believe the checkpoint. Do not start \
+             on it: `repair` makes a log of the frames, without checkpoints",
+            escape(what)
+        )?;
+    }
+    Ok(())
+}
+
 fn row(verdict: &Verdict, segment: &SegmentVerdict) -> Vec<String> {
     let torn = match &verdict.ending {
         Some(End::TornTail(torn)) if file_name(Path::new(&torn.file)) == segment.file => {
@@ -390,10 +624,12 @@ fn row(verdict: &Verdict, segment: &SegmentVerdict) -> Vec<String> {
         }
         _ => String::new(),
     };
-    let status = match (segment.status, &verdict.damage) {
+    let named = |d: &&DamageVerdict| file_name(Path::new(&d.file)) == segment.file;
+    let status = match (segment.status, verdict.damages.iter().find(named)) {
         (Status::Ok, _) => "ok".to_owned(),
         (Status::Damaged, Some(damage)) => format!("DAMAGE at {}", damage.position),
         (Status::Damaged, None) => "DAMAGE".to_owned(),
+        (Status::Readable, _) => "readable on its own".to_owned(),
         (Status::NotRead, _) => "not read".to_owned(),
     };
     let frames = match (segment.first_lsn, segment.last_lsn) {
@@ -402,25 +638,39 @@ fn row(verdict: &Verdict, segment: &SegmentVerdict) -> Vec<String> {
         }
         _ => String::new(),
     };
+    let first = verdict.damage.as_ref();
+    let first = first.is_some_and(|d| file_name(Path::new(&d.file)) == segment.file);
     let before = match segment.status {
-        Status::Damaged if !frames.is_empty() => " before it",
+        Status::Damaged if !frames.is_empty() && first => " before it",
+        Status::Damaged if !frames.is_empty() => " in it verify",
         _ => "",
+    };
+    let footer = match segment.footer {
+        Some(FooterVerdict::Good) => ", footer good",
+        Some(FooterVerdict::Missing) => ", footer missing",
+        Some(FooterVerdict::Bad) => ", footer bad",
+        None => "",
     };
     vec![
         format!("segment {}", escape(&segment.file)),
         status,
-        format!("{frames}{before}{torn}"),
+        format!("{frames}{before}{footer}{torn}"),
     ]
 }
 
 /// How far reading got.
 fn read_before(verdict: &Verdict) -> String {
-    let read = verdict.segments.iter().rev().find_map(|s| s.last_lsn);
-    match read {
+    let first = verdict.damage.as_ref();
+    let first = |s: &SegmentVerdict| first.is_some_and(|d| file_name(Path::new(&d.file)) == s.file);
+    let before = verdict
+        .segments
+        .iter()
+        .filter(|s| s.status == Status::Ok || first(s));
+    match before.filter_map(|s| s.last_lsn).max() {
         Some(last) => format!(
-            "read and verified before it: frames up to {last}; nothing after it is believed, and \
-             nothing was changed"
+            "SAFE before the first of it: frames up to {last}; nothing after it is opened, and nothing \
+             was changed"
         ),
-        None => "nothing was read before it, and nothing was changed".to_owned(),
+        None => "nothing was read before the first of it, and nothing was changed".to_owned(),
     }
 }

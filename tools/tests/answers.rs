@@ -12,11 +12,16 @@ use common::*;
 use saguin_log_engine::format::Kind;
 use serde_json::{Value, json};
 
-const ALL: [&[&str]; 4] = [
+const ALL: [&[&str]; 9] = [
     &["summary"],
     &["channels"],
     &["records", "--channel", "events"],
     &["verify"],
+    &["segments"],
+    &["positions"],
+    &["queue", "jobs"],
+    &["sessions"],
+    &["export"],
 ];
 
 #[test]
@@ -359,7 +364,7 @@ fn what_makes_no_sense_is_a_usage_error_in_a_sentence() {
             answer.err
         );
     }
-    assert_eq!(inspect("repair", dir.path(), &[]).code, 2);
+    assert_eq!(inspect("mend", dir.path(), &[]).code, 2);
 }
 
 #[test]

@@ -81,10 +81,10 @@ fn a_flipped_byte_is_named_with_its_file_and_position() {
             let expected: Vec<_> = (0..paths.len())
                 .map(|j| match j.cmp(&i) {
                     // Headers are read first, all of them.
-                    std::cmp::Ordering::Less if at < SEGMENT_HEADER_BYTES as u64 => "not_read",
+                    std::cmp::Ordering::Less if at < SEGMENT_HEADER_BYTES as u64 => "readable",
                     std::cmp::Ordering::Less => "ok",
                     std::cmp::Ordering::Equal => "damaged",
-                    std::cmp::Ordering::Greater => "not_read",
+                    std::cmp::Ordering::Greater => "readable",
                 })
                 .collect();
             assert_eq!(statuses(&verdict), expected, "byte {at}");

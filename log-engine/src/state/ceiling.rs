@@ -11,10 +11,13 @@ use crate::format::Op;
 /// Offsets that a ceiling is above the next one, at least, whenever one is handed out below it.
 pub(crate) const BLOCK: u64 = 4096;
 
+/// How far a ceiling can be above the next offset.
+pub const CEILING_REACH: u64 = 2 * BLOCK;
+
 /// The ceiling that has to be stated, in a synced frame, before `offset` may be handed out in one
 /// that is not: `None` where the present one is far enough away.
 pub(crate) fn raised(ceiling: u64, offset: u64) -> Option<u64> {
-    (ceiling < offset.saturating_add(BLOCK)).then(|| offset.saturating_add(2 * BLOCK))
+    (ceiling < offset.saturating_add(BLOCK)).then(|| offset.saturating_add(CEILING_REACH))
 }
 
 impl State {

@@ -18,6 +18,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use bytes::Bytes;
 
+pub use ceiling::CEILING_REACH;
 pub(crate) use checkpoint::Cursor;
 pub use checkpoint::SegmentRuns;
 pub use error::StateError;

@@ -101,6 +101,13 @@ mod tests {
         assert_eq!(SessionRecord::decode(&encoded), Ok(sample()));
     }
 
+    /// The inspector looks for these names.
+    #[test]
+    fn a_record_has_the_names_the_inspector_looks_for() {
+        let expected = br#"{"version":1,"expiry_seconds":60,"away_since_unix_ms":1700000000000,"subscriptions":[{"filter":"a/+","qos":1,"no_local":true,"retain_as_published":false,"identifier":5,"from":{"3":17}}]}"#;
+        assert_eq!(sample().encode().unwrap(), &expected[..]);
+    }
+
     #[test]
     fn an_unknown_version_is_refused_naming_both() {
         let error = SessionRecord::decode(br#"{"version":2,"more":"than this"}"#).unwrap_err();

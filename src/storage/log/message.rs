@@ -3,9 +3,14 @@
 use bytes::Bytes;
 use saguin_log_engine::{NewRecord, StoredRecord};
 use saguin_recovery::body::Body;
+use saguin_recovery::keys;
 
-use crate::storage::contract::ReadError;
+use crate::storage::contract::{ReadError, Space};
 use crate::storage::message::{Message, MessageId, Record};
+
+// The inspector reads these namespaces without the broker.
+const _: () = assert!(Space::Sessions as u8 == keys::SESSIONS);
+const _: () = assert!(Space::Positions as u8 == keys::POSITIONS);
 
 /// The record a message is kept as.
 pub(super) fn to_record(message: &Message, topic_is_key: bool) -> NewRecord {
@@ -59,4 +64,19 @@ pub(super) fn from_record(record: &StoredRecord) -> Result<Record, ReadError> {
         offset: record.offset,
         message,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use saguin_recovery::keys::{decode_position, position_key};
+
+    use crate::storage::contract::{ChannelId, Space};
+
+    #[test]
+    fn the_inspector_reads_the_position_key_that_is_written() {
+        let key = Space::position_key(ChannelId(258), b"pump");
+        assert_eq!(key, position_key(258, b"pump"));
+        let read = decode_position(&key, &3u64.to_le_bytes());
+        assert_eq!(read, Some((258, 3)));
+    }
 }

@@ -9,11 +9,9 @@
 use bytes::Bytes;
 use saguin_log_engine::Operation;
 use saguin_log_engine::format::POSITIONS;
+use saguin_recovery::keys::UNJUDGED_POSITIONS;
 
 use crate::storage::contract::Space;
-
-/// Positions the engine does not judge.
-const UNJUDGED_POSITIONS: u8 = 3;
 
 const _: () = assert!(Space::Positions as u8 == POSITIONS);
 const _: () = assert!(Space::Sessions as u8 != UNJUDGED_POSITIONS);

@@ -12,6 +12,9 @@ use saguin_log_engine::format::Kind;
 use saguin_log_engine::storage::{FileSystem, OsFiles};
 use saguin_log_engine::{ChannelId, Engine, NewRecord, Operation, Options};
 use saguin_recovery::body::Body;
+use saguin_recovery::keys::{
+    POSITIONS, SESSIONS, UNJUDGED_POSITIONS, position_key, position_value,
+};
 use saguin_recovery::recover;
 use serde_json::Value;
 
@@ -253,4 +256,29 @@ pub fn edit(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
     let mut bytes = std::fs::read(path).unwrap();
     change(&mut bytes);
     std::fs::write(path, bytes).unwrap();
+}
+
+/// Two stored sessions, and positions of three readers in `events`: at its end, in it, and, once
+/// `trimmed`, below its floor.
+pub fn readers(engine: &Engine, events: ChannelId) {
+    let put = |space: u8, key: Vec<u8>, value: Vec<u8>| {
+        let put = Operation::Put {
+            space,
+            key: Bytes::from(key),
+            value: Bytes::from(value),
+        };
+        submit(engine, put);
+    };
+    let session = br#"{"version":1,"expiry_seconds":60,"away_since_unix_ms":1772366400250,"subscriptions":[{"filter":"events/#","qos":1,"no_local":false,"retain_as_published":false,"identifier":null,"from":{"0":1}}]}"#;
+    put(SESSIONS, b"late".to_vec(), session.to_vec());
+    put(SESSIONS, b"\x1b[2J".to_vec(), b"{".to_vec());
+    for (reader, at) in [("done", 31u64), ("late", 4), ("middle", 20)] {
+        let key = position_key(events.0, reader.as_bytes());
+        put(POSITIONS, key, position_value(at).to_vec());
+    }
+    put(
+        UNJUDGED_POSITIONS,
+        position_key(77, b"else"),
+        position_value(5).to_vec(),
+    );
 }
