@@ -55,6 +55,7 @@ breakages! {
     DamageAsTornTail "damage-as-torn-tail" "Damage below acknowledged frames is cut off like a torn tail.",
     UnlinkBeforeFloor "unlink-before-floor" "Old segments are unlinked before the log is said to begin after them.",
     UnlinkLive "unlink-live" "Segments are unlinked though something in them is alive.",
+    ReuseBeforeSync "reuse-before-sync" "A dead segment's file is overwritten before its old name is durably gone.",
     IgnoreLsnGap "ignore-lsn-gap" "A frame that is not the next one is believed.",
     StartEmpty "start-empty" "A directory whose segments are gone is taken for a new one.",
     SkipParentSync "skip-parent-sync" "A new log's own directory is not made durable.",

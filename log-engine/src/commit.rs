@@ -256,8 +256,10 @@ impl Committer {
 
     /// Whether a batch that is kept asks for a sync.
     fn must_sync(&self) -> bool {
-        let interval = |p: &Pending| !p.batch.operations.is_empty() && !p.batch.is_sync();
-        let mixed = breakage::is(Breakage::MixedUnsynced) && self.taken.iter().any(interval);
+        let unsynced = |p: &Pending| !p.batch.operations.is_empty() && !p.batch.is_sync();
+        let mixed = breakage::is(Breakage::MixedUnsynced)
+            && self.taken.iter().any(unsynced)
+            && self.taken.iter().any(|p| p.batch.is_sync());
         self.planner.must_sync() && !mixed
     }
 

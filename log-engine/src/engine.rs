@@ -14,6 +14,7 @@ use crate::format::{FrameBuilder, Kind, MAX_BODY_BYTES, MAX_NAME_BYTES};
 use crate::handoff::{Callback, Completion, Handoff, Pending, PublishCommit, Ticket};
 use crate::latch::{Failure, Latch};
 use crate::plan::Planner;
+use crate::resume::Rests;
 use crate::room::Room;
 use crate::segment::{Layout, Segment, Segments};
 use crate::spare::{Readiness, Spares};
@@ -123,9 +124,10 @@ pub(crate) struct Published {
 pub(crate) struct Shared {
     pub(crate) published: RwLock<Published>,
     pub(crate) segments: Segments,
+    pub(crate) rests: Rests,
     pub(crate) handoff: Handoff,
     pub(crate) latch: Latch,
-    next_segment: Readiness,
+    pub(crate) next_segment: Readiness,
     pub(crate) fs: Arc<dyn FileSystem>,
     pub(crate) layout: Layout,
     pub(crate) segment_bytes: u64,
@@ -396,6 +398,7 @@ impl Engine {
                 last_lsn: writer.last_lsn,
             }),
             segments: Segments::new(segments),
+            rests: Rests::default(),
             handoff: Handoff::new(TAKE, options.publish_commit),
             latch: Latch::default(),
             next_segment: readiness,

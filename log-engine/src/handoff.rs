@@ -223,6 +223,10 @@ impl Handoff {
     }
 
     /// Queues a batch, or hands it back with the reason.
+    #[expect(
+        clippy::result_large_err,
+        reason = "moved on a refusal only; a box would be an allocation"
+    )]
     pub(crate) fn push(&self, pending: Pending) -> Result<(), (Pending, CommitError)> {
         let mut queue = lock(&self.queue);
         if let Some(failure) = &queue.ended {

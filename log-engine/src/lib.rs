@@ -19,7 +19,7 @@
 //! | what may be deleted? | `tidy` |
 //! | what need not be replayed? | `checkpoint` |
 //! | what is refused when there is no room? | `room` |
-//! | how is a record read back? | `read`, `scan` |
+//! | how is a record read back? | `read`, `frames`, `scan` |
 
 mod batch;
 pub mod breakage;
@@ -28,10 +28,12 @@ mod commit;
 mod counters;
 mod engine;
 pub mod format;
+mod frames;
 mod handoff;
 mod latch;
 mod plan;
 mod read;
+mod resume;
 mod room;
 pub mod scan;
 mod segment;

@@ -7,12 +7,10 @@
 use bytes::Bytes;
 
 use crate::batch::{ChannelId, TrimPlan};
-use crate::engine::{Engine, Published, Shared};
-use crate::format::{Kind, Op, RecordRef};
-use crate::scan::{ReadAhead, ScanError, Scanner};
-use crate::segment::{Segment, find};
-use crate::state::{Anchor, Channel, Content, HoldEntry, Location, MapEntry, Numbers, WorkEntry};
-use crate::sync::{Arc, read};
+use crate::engine::{Engine, Published};
+use crate::format::{Kind, RecordRef};
+use crate::state::{Anchor, Channel, Content, HoldEntry, MapEntry, Numbers, WorkEntry};
+use crate::sync::read;
 use crate::tail::StoredRecord;
 
 /// How much one read returns; at least one record where there is one.
@@ -139,20 +137,25 @@ impl Engine {
         let anchors: Vec<Anchor> = index.from_offset(offset).take(most).copied().collect();
         let mut frames = self.shared.frames();
         drop(published);
+        frames.rest = self.shared.rests.take(channel, offset);
+        let mut gathered = Gathered::new(limit);
         for anchor in anchors {
-            let wanted = anchor.offset.max(offset)..anchor.offset + u64::from(anchor.records);
+            let wanted = anchor.offset.max(offset)..anchor.end();
             let read = frames.run(&anchor, channel, &mut |record_offset, record| {
-                !wanted.contains(&record_offset)
-                    || filling.add(|| stored(record_offset, record, Bytes::new(), false))
+                !wanted.contains(&record_offset) || gathered.add(record_offset, record)
             });
             match read {
                 Ok(true) => {}
                 Ok(false) => break,
                 // What lies before the damage is good, and is served; the next read begins at it.
-                Err(_) if !filling.out.is_empty() => break,
+                Err(_) if !gathered.records.is_empty() => break,
                 Err(damaged) => return Err(damaged),
             }
         }
+        if let Some(rest) = frames.rest.take() {
+            self.shared.rests.put(channel, rest);
+        }
+        found.records = gathered.finish();
         Ok(found)
     }
 
@@ -405,15 +408,6 @@ impl Engine {
     }
 }
 
-impl Shared {
-    pub(crate) fn frames(&self) -> Frames {
-        Frames {
-            segments: self.segments.snapshot(),
-            ahead: None,
-        }
-    }
-}
-
 /// Adds records until a limit is reached.
 struct Filling<'o> {
     out: &'o mut Vec<StoredRecord>,
@@ -443,217 +437,56 @@ impl<'o> Filling<'o> {
     }
 }
 
-/// Reads frames of a snapshot of the segments.
-pub(crate) struct Frames {
-    segments: Arc<Vec<Arc<Segment>>>,
-    /// What the last run read past its end, and in which segment: the next run usually begins there.
-    ahead: Option<(u32, ReadAhead)>,
+/// Records read from frames. Their bodies share one block: it takes one allocation for all, and a
+/// record that stays pins no more than what was read together with it.
+struct Gathered {
+    limit: ReadLimit,
+    bytes: u64,
+    block: Vec<u8>,
+    records: Vec<StoredRecord>,
+    /// Where each record's body ends in the block.
+    ends: Vec<usize>,
 }
 
-impl Frames {
-    fn segment(&self, at: Location) -> Result<Arc<Segment>, ReadError> {
-        find(&self.segments, at.segment)
-            .cloned()
-            .ok_or_else(|| ReadError::Damaged {
-                path: format!("segment {}", at.segment).into(),
-                what: "it is not open".to_owned(),
-            })
-    }
-
-    /// Hands the records of one run to `each`, in order, until it answers false; whether it never
-    /// did. A run that ends early is damage: the index was built from these very frames.
-    pub(crate) fn run(
-        &mut self,
-        anchor: &Anchor,
-        channel: ChannelId,
-        each: &mut dyn FnMut(u64, &RecordRef<'_>) -> bool,
-    ) -> Result<bool, ReadError> {
-        let segment = self.segment(anchor.at)?;
-        let mut scanner = scanner(&segment, anchor.at);
-        if let Some((_, ahead)) = self.ahead.take_if(|(of, _)| *of == anchor.at.segment) {
-            scanner.go_on(ahead);
+impl Gathered {
+    fn new(limit: ReadLimit) -> Gathered {
+        Gathered {
+            limit,
+            bytes: 0,
+            block: Vec::new(),
+            records: Vec::new(),
+            ends: Vec::new(),
         }
-        let end = anchor.offset + u64::from(anchor.records);
-        let mut expected = anchor.offset;
-        while expected < end {
-            let Some((at, frame)) = scanner.next().map_err(|e| damaged(&segment, &e))? else {
-                break;
-            };
-            for op in frame.operations() {
-                let op = op.map_err(|e| damaged_at(&segment, at, &e.to_string()))?;
-                let Some((offset, record)) = sequence_record(&op, channel) else {
-                    continue;
-                };
-                if offset != expected || expected >= end {
-                    // The frame also holds records of the runs before or after this one.
-                    continue;
-                }
-                expected += 1;
-                if !each(offset, &record) {
-                    return Ok(false);
-                }
-            }
+    }
+
+    /// Adds a record if there is room; whether there was.
+    fn add(&mut self, offset: u64, record: &RecordRef<'_>) -> bool {
+        let full = self.records.len() >= self.limit.records || self.bytes >= self.limit.bytes;
+        if full && !self.records.is_empty() {
+            return false;
         }
-        if expected < end {
-            let what = format!("the record at offset {expected} is not where it was written");
-            return Err(damaged_at(&segment, u64::from(anchor.at.frame), &what));
-        }
-        self.ahead = Some((anchor.at.segment, scanner.into_ahead()));
-        Ok(true)
-    }
-
-    fn entry(
-        &mut self,
-        channel: ChannelId,
-        key: &Bytes,
-        entry: &MapEntry,
-    ) -> Result<StoredRecord, ReadError> {
-        self.one(entry.at, channel, entry.offset, key, entry.deletion)
-    }
-
-    /// A held record. One frame may hold, drop and hold again under one key: the last counts.
-    pub(crate) fn hold(
-        &mut self,
-        key: &[u8],
-        entry: &HoldEntry,
-    ) -> Result<StoredRecord, ReadError> {
-        let segment = self.segment(entry.at)?;
-        let mut scanner = scanner(&segment, entry.at);
-        let mut found = None;
-        if let Some((at, frame)) = scanner.next().map_err(|e| damaged(&segment, &e))? {
-            for op in frame.operations() {
-                match op.map_err(|e| damaged_at(&segment, at, &e.to_string()))? {
-                    Op::Hold { key: k, record } | Op::MoveHold { key: k, record } if k == key => {
-                        let key = Bytes::copy_from_slice(key);
-                        found = Some(stored(0, &record, key, false));
-                    }
-                    _ => {}
-                }
-            }
-        }
-        found.ok_or_else(|| {
-            let what = format!("what is held under {} is not there", key.escape_ascii());
-            damaged_at(&segment, u64::from(entry.at.frame), &what)
-        })
-    }
-
-    /// One record out of one frame.
-    pub(crate) fn one(
-        &mut self,
-        at: Location,
-        channel: ChannelId,
-        offset: u64,
-        key: &Bytes,
-        deletion: bool,
-    ) -> Result<StoredRecord, ReadError> {
-        let segment = self.segment(at)?;
-        let mut scanner = scanner(&segment, at);
-        if let Some((position, frame)) = scanner.next().map_err(|e| damaged(&segment, &e))? {
-            for op in frame.operations() {
-                let op = op.map_err(|e| damaged_at(&segment, position, &e.to_string()))?;
-                let here = match op {
-                    Op::Set {
-                        channel: c,
-                        offset: o,
-                        record,
-                        ..
-                    }
-                    | Op::Remove {
-                        channel: c,
-                        offset: o,
-                        record,
-                        ..
-                    }
-                    | Op::Enqueue {
-                        channel: c,
-                        offset: o,
-                        record,
-                    }
-                    | Op::MoveEntry {
-                        channel: c,
-                        offset: o,
-                        record,
-                        ..
-                    }
-                    | Op::MoveJob {
-                        channel: c,
-                        offset: o,
-                        record,
-                        ..
-                    } => (c, o, record),
-                    _ => continue,
-                };
-                if (here.0, here.1) == (channel.0, offset) {
-                    return Ok(stored(offset, &here.2, key.clone(), deletion));
-                }
-            }
-        }
-        let what = format!("the record at offset {offset} is not where it was written");
-        Err(damaged_at(&segment, u64::from(at.frame), &what))
-    }
-}
-
-fn scanner(segment: &Segment, at: Location) -> Scanner<'_> {
-    let header = &segment.header;
-    Scanner::new(
-        &*segment.file,
-        header.salt,
-        u64::from(at.frame),
-        header.capacity,
-    )
-}
-
-fn damaged(segment: &Segment, error: &ScanError) -> ReadError {
-    ReadError::Damaged {
-        path: segment.path.clone(),
-        what: error.to_string(),
-    }
-}
-
-fn damaged_at(segment: &Segment, at: u64, what: &str) -> ReadError {
-    ReadError::Damaged {
-        path: segment.path.clone(),
-        what: format!("at {at}: {what}"),
-    }
-}
-
-/// The record an operation adds to a sequence.
-fn sequence_record<'a>(op: &Op<'a>, channel: ChannelId) -> Option<(u64, RecordRef<'a>)> {
-    match *op {
-        Op::Append {
-            channel: c,
+        self.bytes += record.size;
+        self.block.extend_from_slice(record.body);
+        self.ends.push(self.block.len());
+        self.records.push(StoredRecord {
             offset,
-            record,
-        }
-        | Op::MoveRecord {
-            channel: c,
-            offset,
-            record,
-        }
-        | Op::DeadLetter {
-            channel: c,
-            offset,
-            record,
-            ..
-        } if c == channel.0 => Some((offset, record)),
-        _ => None,
+            timestamp: record.timestamp,
+            size: record.size,
+            key: Bytes::new(),
+            deletion: false,
+            body: Bytes::new(),
+        });
+        true
     }
-}
 
-/// Copies a record out of the buffer it was read into: a slice would pin all of it.
-fn stored(offset: u64, record: &RecordRef<'_>, key: Bytes, deletion: bool) -> StoredRecord {
-    let RecordRef {
-        timestamp,
-        size,
-        body,
-    } = *record;
-    StoredRecord {
-        offset,
-        timestamp,
-        size,
-        key,
-        deletion,
-        body: Bytes::copy_from_slice(body),
+    fn finish(self) -> Vec<StoredRecord> {
+        let (block, mut records) = (Bytes::from(self.block), self.records);
+        let mut from = 0;
+        for (record, end) in records.iter_mut().zip(self.ends) {
+            record.body = block.slice(from..end);
+            from = end;
+        }
+        records
     }
 }
 

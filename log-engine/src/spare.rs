@@ -5,6 +5,10 @@
 //! filled with zeros and synced in the background, and rolling over is a rename. Where it is not
 //! ready in time, the room is reserved without being written: slower commits, the same promise.
 //!
+//! A dead segment's file is the best material for the next one: giving back the blocks of a large file
+//! holds up everybody's syncs for many milliseconds, and new ones would be asked for right after. It is
+//! filled with zeros like any other, so that nothing of its earlier life is left in it.
+//!
 //! Every file has a scratch name of its own. One that was taken keeps its scratch name until whoever
 //! took it has renamed it, and must not be touched meanwhile: under a shared name the next file would
 //! take its place, and commits would go into a file without a name.
@@ -42,8 +46,20 @@ impl Readiness {
     pub(crate) fn bytes(&self) -> (u64, u64) {
         let wanted = lock(&self.0.0);
         let ready = wanted.ready.as_ref().map_or(0, |fresh| fresh.capacity);
+        let spent = wanted.spent.as_ref().map_or(0, |spent| spent.capacity);
         let asked = wanted.capacity.unwrap_or_default();
-        (ready, ready + wanted.preparing + asked)
+        (ready, ready + spent + wanted.preparing + asked)
+    }
+
+    /// Whether a dead segment's file would be of use.
+    pub(crate) fn wants_spent(&self) -> bool {
+        lock(&self.0.0).spent.is_none()
+    }
+
+    /// Hands over a dead segment's file, which has a scratch name, durably: its content is about to be
+    /// overwritten.
+    pub(crate) fn offer_spent(&self, spent: Fresh) {
+        lock(&self.0.0).spent = Some(spent);
     }
 }
 
@@ -52,6 +68,8 @@ struct Wanted {
     /// Capacity to prepare next.
     capacity: Option<u64>,
     ready: Option<Fresh>,
+    /// A dead segment's file, with what it held.
+    spent: Option<Fresh>,
     /// Capacity being prepared now, or zero.
     preparing: u64,
     stop: bool,
@@ -145,11 +163,40 @@ impl Spares {
             Some(fresh) if fresh.capacity >= capacity => Ok(fresh),
             Some(small) => {
                 self.fs.remove(&small.path)?;
-                self.reserve_now(capacity)
+                self.make_now(capacity)
             }
+            None => self.make_now(capacity),
+        }
+    }
+
+    /// A file of at least `capacity` bytes, made now.
+    fn make_now(&self, capacity: u64) -> io::Result<Fresh> {
+        let spent = match self.thread {
+            // Overwriting it takes a while: that is for the thread, if there is one.
+            Some(_) => None,
+            None => take_spent(&self.shared.0, capacity),
+        };
+        match spent {
+            Some(spent) => renew(&*self.fs, spent),
             None => self.reserve_now(capacity),
         }
     }
+}
+
+/// A dead segment's file that is large enough, if there is one.
+fn take_spent(wanted: &Mutex<Wanted>, capacity: u64) -> Option<Fresh> {
+    let mut wanted = lock(wanted);
+    wanted.spent.take_if(|spent| spent.capacity >= capacity)
+}
+
+/// Makes a dead segment's file one that holds nothing, durably.
+fn renew(fs: &dyn FileSystem, spent: Fresh) -> io::Result<Fresh> {
+    let filled = fill(&*spent.file, spent.capacity).and_then(|()| spent.file.sync_data());
+    if let Err(error) = filled {
+        let _ = fs.remove(&spent.path);
+        return Err(error);
+    }
+    Ok(spent)
 }
 
 impl Spares {
@@ -177,7 +224,10 @@ impl Drop for Spares {
         {
             tracing::error!("the thread that prepares segments panicked");
         }
-        if let Some(fresh) = lock(&self.shared.0).ready.take() {
+        let mut wanted = lock(&self.shared.0);
+        let left = [wanted.ready.take(), wanted.spent.take()];
+        drop(wanted);
+        for fresh in left.into_iter().flatten() {
             // Best effort: a file left here is removed when the log is next opened.
             let _ = self.fs.remove(&fresh.path);
         }
@@ -208,9 +258,12 @@ fn prepare_until_stopped(
                 .unwrap_or_else(crate::sync::PoisonError::into_inner);
         };
         drop(wanted);
-        let made = names
-            .create(fs, layout)
-            .and_then(|(path, file)| prepare(fs, path, file, capacity));
+        let made = match take_spent(&shared.0, capacity) {
+            Some(spent) => renew(fs, spent),
+            None => names
+                .create(fs, layout)
+                .and_then(|(path, file)| prepare(fs, path, file, capacity)),
+        };
         let mut wanted = lock(&shared.0);
         wanted.preparing = 0;
         match made {

@@ -1,7 +1,8 @@
 //! What may be deleted, and how what is alive gets out of its way.
 //!
 //! Segments go from the front only. One goes once nothing alive lies in it: the frame that says that
-//! the log begins after it is durable first, then the file is unlinked, then the directory synced.
+//! the log begins after it is durable first, then the file is unlinked, or set aside to become the next
+//! one, then the directory synced.
 //! The other order could lose a segment that a recovery still counts on.
 //!
 //! What pins the front segment (a current value, an unresolved job, a record of a slow channel, a
@@ -20,6 +21,7 @@ use crate::breakage::{self, Breakage};
 use crate::engine::Engine;
 use crate::read::ReadError;
 use crate::segment::Segment;
+use crate::spare::Fresh;
 use crate::state::{Anchor, Content, HoldEntry, Location, State};
 use crate::sync::{Arc, lock, read};
 use crate::tail::StoredRecord;
@@ -142,21 +144,68 @@ impl crate::engine::Shared {
             self.submit(as_batch(vec![step])).wait()?;
         }
         self.segments.drop_before(oldest);
+        let mut spent = None;
         for segment in &segments[..dead] {
+            if spent.is_none() && self.is_of_use(segment) {
+                spent = self.set_aside(segment);
+                if spent.is_some() {
+                    continue;
+                }
+            }
             // One that stays is no part of the log any more and is removed when it is next opened.
             if let Err(error) = self.fs.remove(&segment.path) {
                 self.room.add_other(segment.header.capacity);
                 tracing::warn!(path = %segment.path.display(), %error, "an old segment could not be removed");
             }
         }
-        if let Err(error) = self.fs.sync_dir(&self.layout.segment_dir()) {
-            tracing::warn!(%error, "the removal of old segments could not be synced");
+        if breakage::is(Breakage::ReuseBeforeSync)
+            && let Some(spent) = &spent
+        {
+            let _ = spent.file.write_all_at(&[0u8; 64], 0);
+        }
+        match self.fs.sync_dir(&self.layout.segment_dir()) {
+            // Only now: under its old name a cut would bring back a segment of zeros.
+            Ok(()) => spent
+                .into_iter()
+                .for_each(|spent| self.next_segment.offer_spent(spent)),
+            Err(error) => {
+                tracing::warn!(%error, "the removal of old segments could not be synced");
+            }
         }
         if breakage::is(Breakage::UnlinkBeforeFloor) {
             let step = TidyStep::Oldest { segment: oldest };
             self.submit(as_batch(vec![step])).wait()?;
         }
         Ok(())
+    }
+
+    /// Whether the next segment can be made from a dead one's file: nobody reads it any more, it is no
+    /// larger than it has to be, and its room is not wanted back.
+    fn is_of_use(&self, segment: &Arc<Segment>) -> bool {
+        let ordinary = self.segment_bytes..=self.segment_bytes + self.segment_bytes / 4;
+        // Readers hold lists of segments; this one is of the list held here.
+        let unread = Arc::strong_count(segment) == 1;
+        let wanted_back = self.room.max_bytes.is_some() || self.room.is_starved();
+        unread
+            && !wanted_back
+            && ordinary.contains(&segment.bytes())
+            && self.next_segment.wants_spent()
+    }
+
+    /// Takes a dead segment's name away, so that its file can be used again.
+    fn set_aside(&self, segment: &Segment) -> Option<Fresh> {
+        let name = format!("spent-{:020}", segment.header.first_lsn);
+        let path = self.layout.scratch_path(&name);
+        if let Err(error) = self.fs.rename(&segment.path, &path) {
+            tracing::warn!(path = %segment.path.display(), %error, "an old segment could not be renamed");
+            return None;
+        }
+        Some(Fresh {
+            path,
+            file: segment.file.clone(),
+            // Its footer is overwritten too.
+            capacity: segment.bytes(),
+        })
     }
 
     /// Whether the log takes more room than about twice what is alive.

@@ -5,8 +5,8 @@ mod common;
 
 use bytes::Bytes;
 use common::*;
-use saguin_log_engine::storage::MemFiles;
-use saguin_log_engine::{Batch, CommitError, Operation, Options, ReadError, ReadLimit};
+use saguin_log_engine::storage::{FileSystem, MemFiles};
+use saguin_log_engine::{Batch, CommitError, Operation, Options, ReadError, ReadLimit, Tidied};
 use saguin_recovery::{Ending, RecoverError};
 
 #[test]
@@ -401,4 +401,122 @@ fn a_name_keeps_its_kind() {
     drop(engine);
     let (engine, _) = open(&files).unwrap();
     assert_eq!(engine.define("x", Kind::Map).unwrap(), id);
+}
+
+#[test]
+fn readers_that_stop_in_the_middle_of_a_frame_go_on_there() {
+    let files = MemFiles::new();
+    let options = Options {
+        segment_bytes: 1 << 20,
+        ..options()
+    };
+    let (engine, _) = open_with(&files, &options).unwrap();
+    let c = define(&engine);
+    let append = |channel, i: u64| Operation::Append {
+        channel,
+        record: record(&format!("record {i}")),
+        max_bytes: None,
+    };
+    // Frames of many records of two channels, and some of one record.
+    for batch in 0..4 {
+        let operations = (1..=150)
+            .flat_map(|i| {
+                let i = batch * 151 + i;
+                [append(c.log, i), append(c.dead, i)]
+            })
+            .collect();
+        let batch_of_many = Batch {
+            operations,
+            ..Batch::default()
+        };
+        engine.submit(batch_of_many).wait().unwrap();
+        for channel in [c.log, c.dead] {
+            engine
+                .submit(append(channel, batch * 151 + 151))
+                .wait()
+                .unwrap();
+        }
+    }
+    let mut readers: Vec<_> = [
+        (c.log, 1),
+        (c.dead, 1),
+        (c.log, 7),
+        (c.dead, 50),
+        (c.log, 300),
+    ]
+    .into_iter()
+    .zip([1usize, 3, 7, 64, 200])
+    .map(|((channel, from), step)| (channel, from, step))
+    .collect();
+    let mut reading = true;
+    while reading {
+        reading = false;
+        for (channel, next, step) in &mut readers {
+            let limit = ReadLimit {
+                records: *step,
+                bytes: u64::MAX,
+            };
+            let read = engine.read_from(*channel, *next, limit).unwrap().records;
+            assert!(read.len() == *step || *next + *step as u64 > 604);
+            for record in &read {
+                assert_eq!(record.offset, *next);
+                assert_eq!(record.body, format!("record {next}").as_bytes());
+                *next += 1;
+            }
+            reading |= !read.is_empty();
+        }
+    }
+    assert!(readers.iter().all(|(_, next, _)| *next == 605));
+    // Where somebody stopped is no way around a floor.
+    let one = ReadLimit {
+        records: 10,
+        bytes: u64::MAX,
+    };
+    engine.read_from(c.log, 1, one).unwrap();
+    let plan = engine.plan_trim(c.log, 20).unwrap().unwrap();
+    engine.submit(Operation::Trim(plan)).wait().unwrap();
+    let refused = engine.read_from(c.log, 11, one).unwrap_err();
+    assert_eq!(refused, ReadError::BelowFloor { floor: 20 });
+}
+
+#[test]
+fn a_dead_segments_file_becomes_the_next_one() {
+    let files = MemFiles::new();
+    let (engine, _) = open(&files).unwrap();
+    let c = define(&engine);
+    let mut renewed = 0;
+    let mut kept = 0;
+    for i in 0..200u64 {
+        append(&engine, c.log, &format!("a record with number {i}"));
+        if i >= 20 {
+            let plan = engine.plan_trim(c.log, i - 10).unwrap();
+            engine
+                .submit(Operation::Trim(plan.unwrap()))
+                .wait()
+                .unwrap();
+        }
+        let before = segments(&files).len();
+        while engine.tidy().unwrap() != Tidied::Nothing {}
+        let spent: Vec<_> = files
+            .list(&std::path::Path::new(DIR).join("log"))
+            .unwrap()
+            .into_iter()
+            .filter(|name| name.starts_with("spent-"))
+            .collect();
+        assert!(spent.len() <= 1, "{spent:?}");
+        renewed += usize::from(before > segments(&files).len() && !spent.is_empty());
+        kept = segments(&files).len();
+    }
+    assert!(renewed > 3, "{renewed}");
+    assert!(kept < 8, "{kept}");
+    let expected: Vec<_> = (189..=200)
+        .map(|n| (n, format!("a record with number {}", n - 1)))
+        .collect();
+    assert_eq!(bodies(&engine, c.log, 189), expected);
+    drop(engine);
+    let names = files.list(&std::path::Path::new(DIR).join("log")).unwrap();
+    assert!(names.iter().all(|name| name.ends_with(".seg")), "{names:?}");
+    let (engine, report) = open(&files).unwrap();
+    assert_eq!(report.contradiction, None);
+    assert_eq!(bodies(&engine, c.log, 189), expected);
 }

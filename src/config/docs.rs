@@ -45,6 +45,8 @@ is the queue's with one level `__dlq` before a final `#`, else at the end. `jobs
 * A provider's `max_bytes` is at least four of the largest records that `max_message_size` and
   `max_header_bytes` allow, each with 256KiB for its topic and the like.
 * `visibility_timeout` is shorter than `job_expires_after`.
+* `publish_commit_interval` as a duration and `publish_commit_max_records` stand together; `none` stands
+  alone.
 * `backoff_base` is there if `backoff` is `linear` or `exponential`, and only then.
 
 A provider that no channel uses is warned of, not refused.

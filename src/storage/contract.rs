@@ -230,7 +230,7 @@ pub type Completion = Box<dyn FnOnce(Result<Receipt, StoreError>) + Send>;
 /// A channel's numbers at one instant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// The offset the next record will take; 1 on an empty channel. Covers durable records only.
+    /// The offset the next record will take; 1 on an empty channel. Covers acknowledged records only.
     pub next: u64,
     /// The oldest offset still readable (append). Rises only (invariant 1).
     pub floor: u64,
@@ -309,7 +309,8 @@ pub struct WorkItem {
 /// here waits for a client.
 pub trait Store: Send + Sync {
     /// Queues a batch. Batches are stored in the order they are submitted. Never blocks on the
-    /// disk; the outcome arrives through `done`.
+    /// disk; the outcome arrives through `done`, once the batch is as durable as the configuration
+    /// promises for what it changes, and nothing of it is shown before.
     fn submit(&self, batch: Batch, done: Completion);
 
     /// Runs the completions of every batch that has an outcome, in submission order, on the

@@ -17,7 +17,8 @@
 use crate::breakage::{self, Breakage};
 
 use super::header::{u16_at, u32_at, u64_at};
-use super::op::{Op, Ops};
+use super::op::Op;
+use super::ops::Ops;
 
 /// Bytes of a frame before its operations.
 pub const FRAME_HEADER_BYTES: usize = 32;

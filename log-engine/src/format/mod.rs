@@ -10,6 +10,7 @@ mod footer;
 mod frame;
 mod header;
 mod op;
+mod ops;
 mod position;
 mod varint;
 
@@ -25,5 +26,6 @@ pub use frame::{
 pub use header::{
     FORMAT_VERSION, HeaderError, MAGIC, SEGMENT_HEADER_BYTES, SegmentHeader, WRITER_BYTES,
 };
-pub use op::{Kind, MAX_NAME_BYTES, Op, OpError, Ops, RecordRef, StateLine};
+pub use op::{Kind, MAX_NAME_BYTES, Op, OpError, RecordRef, StateLine};
+pub use ops::Ops;
 pub use position::{POSITIONS, decode_position, position_key, position_value};

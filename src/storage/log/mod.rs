@@ -300,8 +300,9 @@ impl LogStore {
     /// Whether an operation is acknowledged before it is synced. A batch is if all of it is.
     fn is_interval(&self, operation: &Operation) -> bool {
         match operation {
+            // A floor that a reader was told of does not fall (invariant 1).
+            Operation::Trim { .. } => false,
             Operation::Append { channel, .. }
-            | Operation::Trim { channel, .. }
             | Operation::Set { channel, .. }
             | Operation::Forget { channel, .. }
             | Operation::Enqueue { channel, .. }
@@ -314,6 +315,12 @@ impl LogStore {
                 self.durability == Durability::Interval
             }
         }
+    }
+
+    /// What the engine has done since the log was opened, for whoever draws it.
+    #[must_use]
+    pub fn engine_counters(&self) -> engine::EngineCounters {
+        self.engine.counters()
     }
 
     fn plan_trim(&self, channel: ChannelId, floor: u64) -> Result<Option<TrimPlan>, StoreError> {
@@ -564,3 +571,6 @@ fn read_error(error: engine::ReadError) -> ReadError {
         other => ReadError::Failed(other.to_string()),
     }
 }
+
+#[cfg(test)]
+mod tests;

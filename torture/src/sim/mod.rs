@@ -7,7 +7,9 @@
 //! callback of a batch before them, on the commit thread itself, so they are in the queue together
 //! before it looks again. Nothing reads a clock.
 
+mod kept;
 pub mod model;
+mod reopen;
 mod report;
 mod run;
 mod tamper;

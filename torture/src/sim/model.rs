@@ -150,6 +150,24 @@ pub enum Op {
     Put(u8, Bytes, Bytes),
     /// Deletes a small value.
     Delete(u8, Bytes),
+    /// What an opening does to a channel whose newest offsets may be lost: goes on at this one.
+    Skip(u32, u64),
+}
+
+impl Op {
+    /// The channel it takes an offset of, if it takes one.
+    #[must_use]
+    pub fn takes_offset_of(&self) -> Option<u32> {
+        match self {
+            Op::Append(channel, ..)
+            | Op::Set(channel, ..)
+            | Op::Remove(channel, ..)
+            | Op::Enqueue(channel, ..)
+            | Op::DeadLetter { channel, .. } => Some(*channel),
+            Op::Release(_, target) => target.takes_offset_of(),
+            _ => None,
+        }
+    }
 }
 
 impl Op {
@@ -170,6 +188,7 @@ impl Op {
             | Op::Drop(..)
             | Op::Position(..)
             | Op::NoPosition(..)
+            | Op::Skip(..)
             | Op::Delete(..) => false,
         }
     }
@@ -315,6 +334,12 @@ impl Model {
             }
             Op::Delete(space, key) => {
                 self.values.remove(&(*space, key.clone()));
+                Ok(None)
+            }
+            Op::Skip(id, next) => {
+                if let Some(channel) = self.channels.get_mut(*id as usize) {
+                    channel.next = *next;
+                }
                 Ok(None)
             }
         }

@@ -76,6 +76,10 @@ pub struct Counts {
     pub opens: u64,
     /// Of these, with what was on its way.
     pub in_flight_kept: u64,
+    /// Of these, without some of what was acknowledged unsynced.
+    pub unsynced_lost: u64,
+    /// Of these, with a channel that went on at its ceiling.
+    pub skipped: u64,
     /// Torn tails.
     pub torn: u64,
     /// Rolls cut short.
@@ -109,6 +113,8 @@ impl Counts {
             (&mut self.closes, other.closes),
             (&mut self.opens, other.opens),
             (&mut self.in_flight_kept, other.in_flight_kept),
+            (&mut self.unsynced_lost, other.unsynced_lost),
+            (&mut self.skipped, other.skipped),
             (&mut self.torn, other.torn),
             (&mut self.rolls_cut, other.rolls_cut),
             (&mut self.tidied, other.tidied),

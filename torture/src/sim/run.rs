@@ -9,15 +9,15 @@ use std::time::Duration;
 use saguin_log_engine::state::Numbers;
 use saguin_log_engine::storage::FileSystem;
 use saguin_log_engine::{
-    Batch, ChannelId, CommitError, Engine, MIN_SEGMENT_BYTES, Options, Outcome, Tidied,
+    Batch, ChannelId, CommitError, Durability, Engine, MIN_SEGMENT_BYTES, Options, Outcome, Tidied,
 };
-use saguin_recovery::{Ending, RecoverError, Rejected, Report, inspect, recover};
+use saguin_recovery::{RecoverError, recover};
 
-use super::model::{Content, Model, Op, difference};
+use super::kept::Kept;
+use super::model::{Content, Op, difference};
 use super::report::{Counts, Violation};
-use super::tamper;
 use super::view::view;
-use super::workload::{Workload, to_batch};
+use super::workload::{Submission, Workload, to_batch};
 use crate::disk::{End, Fault, SimDisk};
 use crate::rng::Rng;
 
@@ -58,17 +58,11 @@ pub struct Run {
     pub(super) rng: Rng,
     pub(super) disk: SimDisk,
     workload: Workload,
-    options: Options,
+    pub(super) options: Options,
     /// What must be there: all that was acknowledged, and all that a reader was shown.
-    pub(super) model: Model,
-    /// The same without the last frame, which damage can make look torn until it has a witness.
-    pub(super) before_last: Model,
-    /// Batches on their way when the engine or the power failed: a first few of them may be there.
-    in_flight: Vec<Vec<Op>>,
-    /// Highest LSN acknowledged.
-    last_lsn: u64,
-    engine: Option<Arc<Engine>>,
-    latched: bool,
+    pub(super) kept: Kept,
+    pub(super) engine: Option<Arc<Engine>>,
+    pub(super) latched: bool,
     /// Files that were changed behind the log's back and left so, because it did no harm.
     pub(super) tampered: BTreeSet<PathBuf>,
     step: u64,
@@ -99,12 +93,10 @@ impl Run {
                 tidy_in_background: false,
                 checkpoint_entries: 1 + rng.index(3),
                 idle: Duration::from_secs(1 << 30),
+                flush_interval: Duration::from_secs(1 << 30),
                 ..Options::default()
             },
-            model: Model::default(),
-            before_last: Model::default(),
-            in_flight: Vec::new(),
-            last_lsn: 0,
+            kept: Kept::default(),
             engine: None,
             latched: false,
             tampered: BTreeSet::new(),
@@ -150,7 +142,7 @@ impl Run {
         self.calm();
         // It goes on: the next batch is kept, at the next offset.
         self.submit(Workload::define())?;
-        let group = self.workload.group(&self.model);
+        let group = self.workload.group(&self.kept.model);
         self.submit(group)?;
         self.compare()?;
         self.relieve()
@@ -161,19 +153,19 @@ impl Run {
         if self.options.max_bytes.is_none() {
             return Ok(());
         }
-        for batch in self.model.relief() {
-            self.submit(vec![batch])?;
+        for batch in self.kept.model.relief() {
+            self.submit(vec![Submission::synced(batch)])?;
             self.tidy()?;
         }
-        let Some(publish) = self.workload.append(&self.model) else {
+        let Some(publish) = self.workload.append(&self.kept.model) else {
             return Ok(());
         };
         let acknowledged = self.counts.acknowledged;
-        self.submit(vec![vec![publish.clone()]])?;
+        self.submit(vec![Submission::synced(vec![publish.clone()])])?;
         if self.counts.acknowledged == acknowledged {
             // Refused, it says how much it needs.
             self.tidy()?;
-            self.submit(vec![vec![publish]])?;
+            self.submit(vec![Submission::synced(vec![publish])])?;
         }
         if self.counts.acknowledged == acknowledged {
             let taken = self.engine()?.directory_bytes();
@@ -197,7 +189,7 @@ impl Run {
     }
 
     /// No accident is on its way any more.
-    fn calm(&self) {
+    pub(super) fn calm(&self) {
         self.disk.set_fuse(None);
         self.disk.set_fault(None);
         self.disk.set_free(None);
@@ -209,19 +201,26 @@ impl Run {
             return self.submit(Workload::define());
         }
         match self.rng.below(100) {
-            0..65 => {
+            0..62 => {
                 let no_room = self.counts.no_room;
-                let group = self.workload.group(&self.model);
+                let group = self.workload.group(&self.kept.model);
                 self.submit(group)?;
                 // What was refused for want of room is gone, before anything else is written too.
                 if self.counts.no_room > no_room && self.rng.one_in(2) {
                     return self.end(self.disk.ended().unwrap_or(End::Cut));
                 }
             }
-            65..68 => self.checkpoint()?,
+            62..65 => self.checkpoint()?,
+            65..68 => self.flush()?,
             68..71 => self.settle()?,
-            71..73 => self.tidy()?,
-            73..78 => self.compare()?,
+            71..74 => {
+                // In the middle of it, often: it is over soon.
+                if self.rng.one_in(2) {
+                    self.arm(8);
+                }
+                self.tidy()?;
+            }
+            74..78 => self.compare()?,
             78..81 => self.close()?,
             81..83 => self.end(End::Death)?,
             83..85 => self.end(End::Cut)?,
@@ -250,7 +249,7 @@ impl Run {
         Ok(())
     }
 
-    fn arm(&mut self, within: u64) {
+    pub(super) fn arm(&mut self, within: u64) {
         let end = if self.rng.one_in(3) {
             End::Death
         } else {
@@ -297,19 +296,24 @@ impl Run {
     /// A checkpoint, which may fail and stops nothing.
     fn checkpoint(&mut self) -> Checked {
         self.note("checkpoint");
-        let failures = self.disk.failures();
+        let (failures, at_risk) = (self.disk.failures(), self.kept.at_risk());
         let written = self.engine()?.checkpoint();
         if self.disk.ended().is_some() || self.latched {
             return Ok(());
         }
         match written {
-            Ok(_) => self.counts.checkpoints += 1,
+            Ok(_) => {
+                self.counts.checkpoints += 1;
+                self.kept.all_synced();
+            }
             Err(error) if self.disk.failures() == failures => {
                 return broken("a checkpoint", error.to_string());
             }
             Err(error) => self.note(&format!("no checkpoint: {error}")),
         }
         match self.engine()?.failure() {
+            // It syncs what was acknowledged before its sync, and that is the log's own.
+            Some(_) if at_risk > 0 => self.failed_for_a_reason(failures.0),
             Some(failure) => broken(
                 "a checkpoint that fails does not stop the log",
                 failure.to_string(),
@@ -338,13 +342,13 @@ impl Run {
     }
 
     /// Submits batches that share a frame, waits for all, and judges every answer.
-    fn submit(&mut self, group: Vec<Vec<Op>>) -> Checked {
+    fn submit(&mut self, group: Vec<Submission>) -> Checked {
         if self.disk.ended().is_some() {
             return Ok(());
         }
         let engine = self.engine()?.clone();
         let batches: Result<Vec<Batch>, String> =
-            group.iter().map(|ops| to_batch(&engine, ops)).collect();
+            group.iter().map(|batch| to_batch(&engine, batch)).collect();
         let batches = batches.or_else(|why| broken("every batch can be planned", why))?;
         self.note(&format!("submit {group:?}"));
         let (failures, refusals) = self.disk.failures();
@@ -381,7 +385,7 @@ impl Run {
     fn watch(&self, engine: &Arc<Engine>) -> Arc<Mutex<Option<String>>> {
         let seen = Arc::new(Mutex::new(None));
         let engine: Weak<Engine> = Arc::downgrade(engine);
-        let expected: Vec<u64> = self.model.channels.iter().map(|c| c.next).collect();
+        let expected: Vec<u64> = self.kept.model.channels.iter().map(|c| c.next).collect();
         let out = seen.clone();
         self.disk.set_probe(Some(Arc::new(move || {
             let Some(engine) = engine.upgrade() else {
@@ -440,21 +444,30 @@ impl Run {
         receive(&answers, count)
     }
 
-    fn judge(&mut self, group: Vec<Vec<Op>>, answers: Vec<Answer>, judged: &Judged) -> Checked {
+    fn judge(&mut self, group: Vec<Submission>, answers: Vec<Answer>, judged: &Judged) -> Checked {
         // What every batch is owed if all before it are kept, and if only those are that were.
-        let mut optimistic = self.model.clone();
-        let mut kept = self.model.clone();
+        let mut optimistic = self.kept.model.clone();
+        let mut kept = self.kept.model.clone();
         // And if only what relieves was tried, because there was no room for the rest.
-        let mut relieved = self.model.clone();
-        let (mut in_flight, mut published) = (Vec::new(), false);
-        let (before, last_lsn) = (self.model.clone(), self.last_lsn);
-        for (ops, answer) in group.into_iter().zip(answers) {
+        let mut relieved = self.kept.model.clone();
+        let (mut in_flight, mut relief_in_flight) = (Vec::new(), Vec::new());
+        let mut published = false;
+        for (submission, answer) in group.into_iter().zip(answers) {
+            let synced = submission.is_synced();
+            let ops = submission.ops;
+            // One that is synced for another reason takes its offsets below a ceiling all the same.
+            let unsynced = submission.durability == Durability::Interval;
+            self.kept.submitted(&ops, unsynced);
             let owed = optimistic.apply(&ops);
-            let relief = if ops.iter().any(Op::always_publishes) {
+            let publishes = ops.iter().any(Op::always_publishes);
+            let relief = if publishes {
                 relieved.clone().apply(&ops)
             } else {
                 relieved.apply(&ops)
             };
+            if !publishes && relief.is_ok() {
+                relief_in_flight.push(ops.clone());
+            }
             match answer.outcome {
                 Ok(_) if judged.was_latched => {
                     return broken(
@@ -471,13 +484,14 @@ impl Run {
                             format!("{receipt:?}"),
                         );
                     }
-                    if receipt.lsn < self.last_lsn {
-                        let found = format!("{} after {}", receipt.lsn, self.last_lsn);
+                    let last_lsn = self.kept.last_lsn();
+                    if receipt.lsn < last_lsn {
+                        let found = format!("{} after {last_lsn}", receipt.lsn);
                         return broken("frame numbers rise", found);
                     }
-                    self.last_lsn = receipt.lsn;
+                    published |= publishes;
+                    self.kept.acknowledged(ops, receipt.lsn, synced);
                     self.counts.acknowledged += 1;
-                    published |= ops.iter().any(Op::always_publishes);
                 }
                 Err(CommitError::LogFull { bytes, max_bytes }) => {
                     if Some(max_bytes) != self.options.max_bytes || !ops.iter().any(Op::publishes) {
@@ -520,12 +534,13 @@ impl Run {
                 }
             }
         }
-        if self.last_lsn != last_lsn {
-            self.before_last = before;
-        }
-        self.model = kept;
+        self.kept.now(kept);
         if !judged.was_latched {
-            self.in_flight = in_flight;
+            if in_flight.is_empty() {
+                relief_in_flight.clear();
+            }
+            self.kept.in_flight = in_flight;
+            self.kept.relief_in_flight = relief_in_flight;
         }
         self.reserve_is_kept(published)
     }
@@ -543,6 +558,22 @@ impl Run {
             );
         }
         Ok(())
+    }
+
+    /// Everything acknowledged is synced from here on.
+    fn flush(&mut self) -> Checked {
+        let at_risk = self.kept.at_risk();
+        self.note(&format!("flush, {at_risk} at risk"));
+        let failures = self.disk.failures().0;
+        let flushed = self.engine()?.flush();
+        match flushed {
+            Ok(()) if self.latched => {
+                return broken("an engine that failed flushes nothing", "it did");
+            }
+            Ok(()) => self.kept.all_synced(),
+            Err(_) => {}
+        }
+        self.failed_for_a_reason(failures)
     }
 
     /// An engine fails only after something failed under it, and then says so.
@@ -569,7 +600,7 @@ impl Run {
 
     fn compare_numbers(&self) -> Checked {
         let engine = self.engine()?;
-        for (id, known) in (0u32..).zip(&self.model.channels) {
+        for (id, known) in (0u32..).zip(&self.kept.model.channels) {
             let found = engine.numbers(ChannelId(id));
             let same = found.is_some_and(|n: Numbers| {
                 (n.next, n.floor, n.count, n.bytes)
@@ -593,7 +624,7 @@ impl Run {
         }
         let seen = view(self.engine()?);
         let seen = seen.or_else(|why| broken("everything can be read", why))?;
-        if let Some(difference) = difference(&self.model, &seen) {
+        if let Some(difference) = difference(&self.kept.model, &seen) {
             return broken(
                 "what was acknowledged is shown, and nothing else",
                 difference,
@@ -604,7 +635,7 @@ impl Run {
 
     /// A moment finds the earliest record at or after it, though clocks step back.
     fn moments(&mut self) -> Checked {
-        for (id, known) in (0u32..).zip(&self.model.channels) {
+        for (id, known) in (0u32..).zip(&self.kept.model.channels) {
             let Content::Sequence(records) = &known.content else {
                 continue;
             };
@@ -626,201 +657,6 @@ impl Run {
             }
         }
         Ok(())
-    }
-
-    /// Closes the log on purpose; then the process goes on, ends, or the power goes.
-    fn close(&mut self) -> Checked {
-        self.note("close");
-        self.counts.closes += 1;
-        let before = self.disk.failures();
-        // An engine that failed cannot say that it was closed.
-        let latched = std::mem::take(&mut self.latched);
-        self.engine = None;
-        if let Some(end) = self.disk.ended() {
-            return self.end(end);
-        }
-        if !latched && self.disk.failures() == before {
-            // Nothing of a log that was closed is lost, and damage to it is damage.
-            self.before_last = self.model.clone();
-        }
-        match self.rng.below(3) {
-            0 => self.end(End::Cut),
-            1 => self.end(End::Death),
-            _ => Ok(()),
-        }
-    }
-
-    /// The process or the power goes, now.
-    fn end(&mut self, end: End) -> Checked {
-        self.note(&format!("{end:?}"));
-        self.disk.stop_process();
-        self.engine = None;
-        self.latched = false;
-        match end {
-            End::Cut => {
-                self.counts.cuts += 1;
-                self.disk.power_cut();
-                if self.rng.one_in(4) {
-                    self.disk.set_free(None);
-                    return tamper::try_one(self);
-                }
-            }
-            End::Death => {
-                self.counts.deaths += 1;
-                self.disk.next_process();
-            }
-        }
-        Ok(())
-    }
-
-    /// One attempt to recover, with no accident of its own.
-    pub(super) fn recover(&self) -> Result<(Engine, Report), RecoverError> {
-        let fs: Arc<dyn FileSystem> = Arc::new(self.disk.process());
-        recover(&fs, Path::new(DIR), &self.options)
-    }
-
-    /// Recovers, through as many accidents as come, and judges what is there.
-    fn open(&mut self) -> Checked {
-        for attempt in 0..8 {
-            // Tampering that did no harm leaves it open.
-            if self.engine.is_some() {
-                return Ok(());
-            }
-            if attempt == 7 {
-                self.calm();
-            } else if self.rng.one_in(4) {
-                self.arm(16);
-            } else if self.rng.one_in(8) {
-                let fault = [Fault::Io, Fault::NoSpace][self.rng.index(2)];
-                let after = self.rng.below(9);
-                self.note(&format!("{fault:?} in {after} operations"));
-                self.disk.set_fault(Some((after, fault)));
-            }
-            self.inspect()?;
-            self.note("recover");
-            let before = self.disk.failures();
-            match self.recover() {
-                Ok((engine, report)) => {
-                    // Removing leftovers is the one thing that may fail without a word.
-                    if let Some(end) = self.disk.ended() {
-                        drop(engine);
-                        self.end(end)?;
-                        continue;
-                    }
-                    let untouched = |r: &&Rejected| !self.tampered.contains(&r.path);
-                    if let Some(rejected) = report.rejected.iter().find(untouched) {
-                        let found = format!("{}: {}", rejected.path.display(), rejected.why);
-                        return broken("what has a checkpoint's name is a whole one", found);
-                    }
-                    return self.opened(engine, &report);
-                }
-                Err(RecoverError::Damage(damage)) => {
-                    return broken("a log that opens after any accident", damage.to_string());
-                }
-                Err(error) => {
-                    let reason = self.disk.failures() != before;
-                    match self.disk.ended() {
-                        Some(End::Cut) => {
-                            self.counts.cuts_in_recovery += 1;
-                            self.end(End::Cut)?;
-                        }
-                        Some(End::Death) => self.end(End::Death)?,
-                        None if reason => {
-                            self.note(&format!("not opened: {error}"));
-                            self.disk.set_free(None);
-                            self.end(End::Death)?;
-                        }
-                        None => {
-                            return broken("a log that opens", error.to_string());
-                        }
-                    }
-                }
-            }
-        }
-        broken("a log that opens when nothing fails any more", "none")
-    }
-
-    /// Inspecting writes nothing and finds no damage where only an accident was.
-    fn inspect(&mut self) -> Checked {
-        if !self.rng.one_in(3) {
-            return Ok(());
-        }
-        let before = self.disk.operations();
-        let inspected = inspect(&self.disk.process(), Path::new(DIR), &mut ());
-        if self.disk.operations() != before {
-            return broken("inspecting changes nothing", "it changed something");
-        }
-        match inspected {
-            Err(RecoverError::Damage(damage)) => broken(
-                "no damage after an accident",
-                format!("inspected: {damage}"),
-            ),
-            Ok((report, _)) => match report.contradiction {
-                Some(found) => broken("a checkpoint says what the frames say", found),
-                None => Ok(()),
-            },
-            Err(_) => Ok(()),
-        }
-    }
-
-    pub(super) fn opened(&mut self, engine: Engine, report: &Report) -> Checked {
-        let seen = view(&engine);
-        let seen = seen.or_else(|why| broken("everything recovered can be read", why))?;
-        let Some(kept) = self.candidate(&seen) else {
-            let difference = difference(&self.model, &seen).unwrap_or_default();
-            let on_their_way = self.in_flight.len();
-            return broken(
-                format!(
-                    "what was acknowledged, and the first few of {on_their_way} batches on their way"
-                ),
-                format!("{difference}; the log ends {:?}", report.ending),
-            );
-        };
-        self.counts.opens += 1;
-        self.counts.in_flight_kept += u64::from(kept > 0);
-        self.counts.torn += u64::from(matches!(report.ending, Ending::Torn(_)));
-        self.counts.rolls_cut += u64::from(report.roll_cut_short);
-        self.note(&format!("opened, {kept} kept of what was on its way"));
-        if kept > 0 {
-            self.before_last = std::mem::replace(&mut self.model, seen);
-        }
-        // Readers have seen it: it stays.
-        self.in_flight.clear();
-        if report.last_lsn < self.last_lsn {
-            return broken(
-                format!("a log that ends at or after frame {}", self.last_lsn),
-                format!("it ends with frame {}", report.last_lsn),
-            );
-        }
-        self.last_lsn = report.last_lsn;
-        self.engine = Some(Arc::new(engine));
-        Ok(())
-    }
-
-    /// What is after this frame read as torn, and was reported so.
-    pub(super) fn log_ends_at(&mut self, last_lsn: u64) {
-        self.last_lsn = self.last_lsn.min(last_lsn);
-    }
-
-    /// This is what the log holds, and nothing is on its way.
-    pub(super) fn holds(&mut self, model: Model) {
-        self.model = model;
-        self.in_flight.clear();
-    }
-
-    /// How many of the batches on their way are there, if all else is as it must be.
-    pub(super) fn candidate(&self, seen: &Model) -> Option<usize> {
-        let mut expected = self.model.clone();
-        if expected == *seen {
-            return Some(0);
-        }
-        for (i, ops) in self.in_flight.iter().enumerate() {
-            expected.apply(ops).ok()?;
-            if expected == *seen {
-                return Some(i + 1);
-            }
-        }
-        None
     }
 }
 

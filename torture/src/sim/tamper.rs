@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use saguin_log_engine::format::{SEGMENT_HEADER_BYTES, SegmentHeader, decode_frame};
 use saguin_recovery::{Ending, RecoverError, Report, SegmentReport, inspect};
 
+use super::kept::Accident;
 use super::run::{Checked, DIR, Run, broken};
 use super::view::view;
 
@@ -85,7 +86,7 @@ pub(super) fn try_one(run: &mut Run) -> Checked {
             // Where a checkpoint spoke for it, whoever asks for it is told.
             match view(&engine) {
                 Err(why) => run.note(&format!("named when it is read: {why}")),
-                Ok(seen) if run.candidate(&seen).is_some() => {}
+                Ok(seen) if run.kept.follows(&seen, Accident::Fair).is_some() => {}
                 Ok(_) => {
                     return broken(
                         "an error where damage is read",
@@ -104,14 +105,15 @@ pub(super) fn try_one(run: &mut Run) -> Checked {
             let seen = seen.or_else(|why| broken("everything recovered can be read", why))?;
             run.tampered.insert(tampered.path.clone());
             // The last frame has no witness yet: then damage to it is a torn tail, and reported.
+            let mut accident = Accident::Fair;
             if torn_there(&report, &tampered) {
-                run.log_ends_at(report.last_lsn);
-                if run.candidate(&seen).is_none() && seen == run.before_last {
-                    run.note("the last frame, without a witness, reads as torn");
-                    run.holds(seen);
+                run.kept.damaged(report.last_lsn);
+                if run.kept.follows(&seen, accident).is_none() {
+                    run.note("the last frames, without a witness, read as torn");
+                    accident = Accident::Damage;
                 }
             }
-            run.opened(engine, &report)
+            run.opened(engine, &report, accident)
         }
     }
 }

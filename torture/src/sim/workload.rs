@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use saguin_log_engine::format::{Kind, POSITIONS, position_key, position_value};
-use saguin_log_engine::{Batch, ChannelId, Engine, NewRecord, Operation, Target};
+use saguin_log_engine::{Batch, ChannelId, Durability, Engine, NewRecord, Operation, Target};
 
 use super::model::{Content, Model, Op, Record};
 use crate::rng::Rng;
@@ -18,6 +18,34 @@ pub const NAMES: [(&str, Kind); 8] = [
     ("latest", Kind::Map),
     ("third", Kind::Sequence),
 ];
+
+/// One batch, and when it asks to be acknowledged.
+#[derive(Clone, Debug)]
+pub struct Submission {
+    /// What it changes.
+    pub ops: Vec<Op>,
+    /// When it asks to be acknowledged.
+    pub durability: Durability,
+}
+
+impl Submission {
+    /// One that is acknowledged once it is synced.
+    #[must_use]
+    pub fn synced(ops: Vec<Op>) -> Submission {
+        Submission {
+            ops,
+            durability: Durability::Sync,
+        }
+    }
+
+    /// Whether an acknowledgement promises that a power cut takes nothing of it, nor of what it builds
+    /// on. A floor never falls, whatever was asked for.
+    #[must_use]
+    pub fn is_synced(&self) -> bool {
+        let trims = self.ops.iter().any(|op| matches!(op, Op::Trim { .. }));
+        trims || (self.durability == Durability::Sync && !self.ops.is_empty())
+    }
+}
 
 /// Namespaces in use.
 pub const SPACES: u8 = 2;
@@ -46,13 +74,20 @@ impl Workload {
 
     /// The batches that make the usual channels known.
     #[must_use]
-    pub fn define() -> Vec<Vec<Op>> {
+    pub fn define() -> Vec<Submission> {
         let name = |i: usize| Op::Define(Bytes::from_static(NAMES[i].0.as_bytes()), NAMES[i].1);
-        vec![vec![name(0), name(1)], vec![name(2), name(3)]]
+        let define = |ops| Submission {
+            ops,
+            durability: Durability::Sync,
+        };
+        vec![
+            define(vec![name(0), name(1)]),
+            define(vec![name(2), name(3)]),
+        ]
     }
 
     /// Batches that arrive together.
-    pub fn group(&mut self, model: &Model) -> Vec<Vec<Op>> {
+    pub fn group(&mut self, model: &Model) -> Vec<Submission> {
         let batches = match self.rng.below(4) {
             0 => 1 + self.rng.below(5),
             _ => 1,
@@ -69,12 +104,17 @@ impl Workload {
         Some(Op::Append(u32::try_from(at).ok()?, self.record(), None))
     }
 
-    fn batch(&mut self, model: &Model) -> Vec<Op> {
+    fn batch(&mut self, model: &Model) -> Submission {
         let operations = match self.rng.below(3) {
             0 => 1 + self.rng.below(4),
             _ => 1,
         };
-        (0..operations).filter_map(|_| self.op(model)).collect()
+        let ops = (0..operations).filter_map(|_| self.op(model)).collect();
+        let durability = match self.rng.one_in(2) {
+            true => Durability::Interval,
+            false => Durability::Sync,
+        };
+        Submission { ops, durability }
     }
 
     fn record(&mut self) -> Record {
@@ -295,14 +335,15 @@ fn new_record(record: &Record) -> NewRecord {
 ///
 /// # Errors
 /// A sentence, where the engine does not plan a trim that it owes.
-pub fn to_batch(engine: &Engine, ops: &[Op]) -> Result<Batch, String> {
-    let operations = ops
+pub fn to_batch(engine: &Engine, submission: &Submission) -> Result<Batch, String> {
+    let operations = submission
+        .ops
         .iter()
         .map(|op| to_operation(engine, op))
         .collect::<Result<Vec<Operation>, String>>()?;
     Ok(Batch {
         operations,
-        ..Batch::default()
+        durability: submission.durability,
     })
 }
 
@@ -381,6 +422,7 @@ fn to_operation(engine: &Engine, op: &Op) -> Result<Operation, String> {
         },
         Op::Put(space, key, value) => Operation::Put { space, key, value },
         Op::Delete(space, key) => Operation::Delete { space, key },
+        Op::Skip(channel, _) => return Err(format!("nobody asks to skip in channel {channel}")),
     })
 }
 
