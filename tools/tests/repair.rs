@@ -8,7 +8,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use common::*;
-use saguin_log_engine::format::{FRAME_HEADER_BYTES, Kind, SEGMENT_HEADER_BYTES};
+use saguin_log_engine::format::{
+    CHECKPOINT_HEADER_BYTES, CHECKPOINT_TRAILER_BYTES, CheckpointTrailer, FRAME_HEADER_BYTES, Kind,
+    SEGMENT_HEADER_BYTES, SegmentHeader,
+};
 use serde_json::Value;
 
 /// A log of some segments, in a directory of its own, and what was in it.
@@ -155,10 +158,11 @@ fn contents(dir: &Path) -> BTreeMap<PathBuf, Option<Vec<u8>>> {
         .collect()
 }
 
-/// Where the frames of a file end.
+/// Where the frames of a file end: a footer lies behind its capacity.
 fn used(path: &Path) -> usize {
     let bytes = std::fs::read(path).unwrap();
-    bytes.iter().rposition(|&b| b != 0).unwrap() + 1
+    let capacity = SegmentHeader::decode(&bytes).unwrap().capacity as usize;
+    bytes[..capacity].iter().rposition(|&b| b != 0).unwrap() + 1
 }
 
 #[test]
@@ -319,6 +323,110 @@ fn several_damages_are_found_in_one_look() {
     assert_eq!(verdict["segments"][2]["status"], "readable");
 }
 
+fn checkpoints(dir: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(dir.join("checkpoint")).unwrap();
+    let mut paths: Vec<_> = entries.map(|e| e.unwrap().path()).collect();
+    paths.sort();
+    paths
+}
+
+/// Takes the last frames of a closed log away, as if its newest segment had been put back from an
+/// earlier copy.
+fn shorten(case: &Case) {
+    let path = case.segments().pop().unwrap();
+    edit(&path, |bytes| {
+        let body = u32::from_le_bytes(bytes[4100..4104].try_into().unwrap()) as usize;
+        let prologue = (FRAME_HEADER_BYTES + body).next_multiple_of(8);
+        let capacity = SegmentHeader::decode(bytes).unwrap().capacity as usize;
+        bytes[SEGMENT_HEADER_BYTES + prologue..capacity].fill(0);
+    });
+}
+
+#[test]
+fn a_log_that_ends_short_of_its_checkpoint_is_repaired_and_the_claim_is_a_loss() {
+    let case = Case::new();
+    shorten(&case);
+    let stale = checkpoints(&case.dir);
+    let claim = std::fs::read(stale.last().unwrap()).unwrap();
+    let (verdict, answer) = case.repair("short");
+    let damages = verdict["damages"].as_array().unwrap();
+    assert_eq!(damages.len(), 1, "{verdict}");
+    let reaches = verdict["checkpoint"]["reaches"].as_u64().unwrap();
+    let last = damages[0]["found"].as_str().unwrap();
+    let first: u64 = last.parse::<u64>().unwrap() + 1;
+    let said = format!("LOST frames {first} to {reaches}, which were acknowledged, and all after");
+    assert!(answer.out.contains(&said), "{}", answer.out);
+    assert_eq!(verdict["losses"]["end_is_lost"], true);
+    for path in &stale {
+        assert!(!path.exists(), "{} was discarded", path.display());
+    }
+    // Cut before the claim is gone: it is void, because the new log begins after all it claims.
+    let case = Case::new();
+    shorten(&case);
+    assert_eq!(inspect("repair", &case.dir, &["--yes"]).code, 0);
+    let void = checkpoints(&case.dir).into_iter().next();
+    assert_eq!(void, None);
+    let name = stale.last().unwrap().file_name().unwrap();
+    let other = checkpoint_of(&case.copies()[0]);
+    std::fs::write(case.dir.join("checkpoint").join(name), &other).unwrap();
+    assert_eq!(other.len(), claim.len());
+    let verdict = inspect("verify", &case.dir, &["--json"]);
+    assert_eq!(verdict.code, 0, "{}", verdict.out);
+    close(open(&case.dir), &case.dir);
+    assert_eq!(inspect("verify", &case.dir, &[]).code, 0);
+}
+
+fn checkpoint_of(dir: &Path) -> Vec<u8> {
+    std::fs::read(checkpoints(dir).last().unwrap()).unwrap()
+}
+
+#[test]
+fn a_damaged_last_segment_that_a_checkpoint_vouches_for_is_one_loss() {
+    let case = Case::new();
+    let path = case.segments().pop().unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    file.set_len(SEGMENT_HEADER_BYTES as u64).unwrap();
+    let (verdict, _) = case.repair("cut to its header");
+    let places = verdict["losses"]["places"].as_array().unwrap();
+    assert_eq!(places.len(), 1, "{verdict}");
+}
+
+#[test]
+fn a_checkpoint_that_says_otherwise_than_the_frames_stops_a_start_and_loses_nothing() {
+    let case = Case::new();
+    let path = checkpoints(&case.dir).pop().unwrap();
+    // Everything that lives by key or by job is left out of it.
+    edit(&path, |bytes| {
+        let end = bytes.len() - CHECKPOINT_TRAILER_BYTES;
+        let crc = crc(&bytes[..end]);
+        let mut trailer = CheckpointTrailer::decode(&bytes[end..], crc).unwrap();
+        (trailer.chunks, trailer.chunk_bytes) = (0, 0);
+        bytes.truncate(CHECKPOINT_HEADER_BYTES);
+        let trailer = trailer.encode(self::crc(bytes));
+        bytes.extend_from_slice(&trailer);
+    });
+    let text = inspect("verify", &case.dir, &[]);
+    assert_eq!(text.code, 1);
+    assert!(text.out.contains("CONTRADICTION in "), "{}", text.out);
+    assert!(!text.out.contains("whole: "), "{}", text.out);
+    let (_, answer) = case.repair("contradiction");
+    assert!(
+        answer.out.contains("the checkpoint contradicts the log: "),
+        "{}",
+        answer.out
+    );
+    assert!(!answer.out.contains("LOST"), "{}", answer.out);
+}
+
+/// CRC32C, bit by bit.
+fn crc(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0u32, |crc, &byte| {
+        (0..8).fold(crc ^ u32::from(byte), |crc, _| {
+            (crc >> 1) ^ (0x82f6_3b78 & 0u32.wrapping_sub(crc & 1))
+        })
+    })
+}
+
 #[test]
 fn export_of_a_damaged_log_has_what_is_readable_and_says_what_is_not() {
     let case = Case::new();
@@ -388,6 +496,16 @@ fn what_cannot_be_repaired_is_refused_in_words() {
         assert!(before == everything(&case.dir) && case.copies().is_empty());
     };
     refused(&case, "nothing left to repair: restore");
+    // Only a checkpoint is.
+    std::fs::remove_file(case.dir.join("saguin.lock")).unwrap();
+    refused(&case, "nothing left to repair: restore");
+    let verdict = inspect("verify", &case.dir, &[]);
+    assert_eq!(verdict.code, 1);
+    assert!(
+        verdict.out.contains("every record is lost"),
+        "{}",
+        verdict.out
+    );
     // The lock file names another log.
     let case = Case::new();
     std::fs::write(case.dir.join("saguin.lock"), "0".repeat(32)).unwrap();

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use common::*;
 use saguin_log_engine::Operation;
-use saguin_log_engine::format::{FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES};
+use saguin_log_engine::format::{FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader};
 use serde_json::{Value, json};
 
 fn name(path: &Path) -> &str {
@@ -213,6 +213,8 @@ fn a_roll_cut_short_is_said_and_is_no_damage() {
         bytes[SEGMENT_HEADER_BYTES + FRAME_HEADER_BYTES + first as usize..].fill(0)
     });
     edit(before, |bytes| bytes[seal..].fill(0));
+    // A crash comes before a checkpoint of what is not written.
+    std::fs::remove_dir_all(dir.path().join("checkpoint")).unwrap();
     let answer = inspect("verify", dir.path(), &[]);
     assert_eq!(answer.code, 0, "{}{}", answer.out, answer.err);
     let said = format!("in {} at {seal}: a crash came", before.display());
@@ -251,4 +253,40 @@ fn a_live_record_that_is_no_message_is_named_until_it_is_removed() {
     let trim = engine.plan_trim(log, offset + 1).unwrap().unwrap();
     submit(&engine, Operation::Trim(trim));
     assert_eq!(inspect("verify", dir.path(), &[]).code, 0);
+}
+
+#[test]
+fn checkpoints_and_footers_that_do_not_hold_are_named_and_are_no_damage() {
+    let dir = filled();
+    let verdict = || inspect("verify", dir.path(), &["--json"]);
+    let good = verdict().json();
+    let reaches = good["checkpoint"]["reaches"].as_u64().unwrap();
+    assert_eq!(good["segments"][0]["footer"], "good");
+    assert_eq!(good["rejected_checkpoints"], json!([]));
+    let name = format!("{reaches:020}.ckpt");
+    let path = dir.path().join("checkpoint").join(&name);
+    edit(&path, |bytes| bytes[20] ^= 1);
+    let first = segments(dir.path()).remove(0);
+    edit(&first, |bytes| *bytes.last_mut().unwrap() ^= 1);
+    let second = segments(dir.path()).remove(1);
+    edit(&second, |bytes| {
+        let capacity = SegmentHeader::decode(bytes).unwrap().capacity as usize;
+        bytes.truncate(capacity);
+    });
+    let bad = verdict();
+    assert_eq!(bad.code, 0, "{}", bad.out);
+    let bad = bad.json();
+    assert_eq!((&bad["whole"], &bad["damages"]), (&json!(true), &json!([])));
+    assert_eq!(bad["segments"][0]["footer"], "bad");
+    assert_eq!(bad["segments"][1]["footer"], "missing");
+    let rejected = &bad["rejected_checkpoints"][0];
+    assert!(rejected["file"].as_str().unwrap().ends_with(&name), "{bad}");
+    let text = inspect("verify", dir.path(), &[]).out;
+    let said = format!("checkpoint {name}  does not hold: checkpoint checksum");
+    assert!(text.contains(&said), "{text}");
+    assert!(text.contains("nothing is lost by it"), "{text}");
+    close(open(dir.path()), dir.path());
+    let again = verdict().json();
+    assert_eq!(again["segments"][0]["footer"], "good", "written again");
+    assert!(again["checkpoint"]["reaches"].as_u64() > Some(reaches));
 }

@@ -11,15 +11,15 @@ use saguin_log_engine::state::Location;
 use super::Salvage;
 use crate::stored::{ReadFault, fault};
 
+/// Takes a key and its record.
+type Sink<'s, E> = dyn FnMut(&[u8], RecordRef<'_>) -> Result<(), E> + 's;
+
 impl Salvage {
     /// Shows every record that is held back and can be read to `sink`, each frame being read once.
     ///
     /// # Errors
     /// [`ReadFault`] where one that was read before cannot be read now, or what `sink` answers.
-    pub fn each_hold<E: From<ReadFault>>(
-        &self,
-        sink: &mut dyn FnMut(&[u8], RecordRef<'_>) -> Result<(), E>,
-    ) -> Result<(), E> {
+    pub fn each_hold<E: From<ReadFault>>(&self, sink: &mut Sink<'_, E>) -> Result<(), E> {
         let mut frames: BTreeMap<Location, BTreeSet<&Bytes>> = BTreeMap::new();
         for (key, entry) in &self.model.holds.entries {
             frames.entry(entry.at).or_default().insert(key);
@@ -34,7 +34,7 @@ impl Salvage {
         &self,
         at: Location,
         keys: &BTreeSet<&Bytes>,
-        sink: &mut dyn FnMut(&[u8], RecordRef<'_>) -> Result<(), E>,
+        sink: &mut Sink<'_, E>,
     ) -> Result<(), E> {
         let position = u64::from(at.frame);
         let Some(segment) = self.handles.iter().find(|s| s.number() == at.segment) else {
