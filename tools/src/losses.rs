@@ -244,12 +244,14 @@ impl Holds {
         let records = |n| counted(n, "record");
         match counted_.cmp(&readable) {
             Ordering::Greater => Some(format!(
-                "LOST held back: {} of {counted_} that had not come into a channel yet",
+                "LOST held back: {} of {counted_} that had not come into a channel yet; their publishers \
+                 were told that the broker has them, and do not send them again",
                 records(counted_ - readable)
             )),
             Ordering::Less => Some(format!(
                 "NOT KNOWN held back: {} that had come into a channel or been given up may be held \
-                 again, because what says so is lost",
+                 again, because what says so is lost; one whose publisher completes it once more comes \
+                 into its channel a second time",
                 records(readable - counted_)
             )),
             Ordering::Equal if self.used && any_frame => Some(

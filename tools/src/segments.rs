@@ -8,7 +8,7 @@ use saguin_log_engine::Segment as File;
 use saguin_log_engine::format::Op;
 use saguin_log_engine::state::{Channel, Content, State};
 use saguin_recovery::stored::Stored;
-use saguin_recovery::{SegmentReport, Visitor};
+use saguin_recovery::{FooterReport, SegmentReport, Visitor};
 use serde::Serialize;
 
 use crate::cli::{Code, Failure};
@@ -31,6 +31,10 @@ struct Segment {
     bytes_used: u64,
     capacity_bytes: u64,
     sealed: bool,
+    /// Null where it is not sealed.
+    footer: Option<FooterState>,
+    /// Why it does not hold.
+    footer_fault: Option<String>,
     writer: String,
     written_at: Option<String>,
     written_at_ms: u64,
@@ -38,6 +42,36 @@ struct Segment {
     alive: u64,
     /// What was written into it, alive or not.
     channels: Vec<Stretch>,
+}
+
+/// Whether a sealed segment says at its end where the records in it lie. Nothing is lost by one that does
+/// not: the next start says it again.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum FooterState {
+    Good,
+    Missing,
+    Bad,
+}
+
+impl FooterState {
+    /// Of a segment, and why it does not hold.
+    pub(crate) fn of(segment: &SegmentReport) -> (Option<FooterState>, Option<String>) {
+        match &segment.footer {
+            FooterReport::Good => (Some(FooterState::Good), None),
+            FooterReport::Missing => (segment.sealed.then_some(FooterState::Missing), None),
+            FooterReport::Bad(why) => (Some(FooterState::Bad), Some(why.clone())),
+        }
+    }
+
+    pub(crate) fn words(state: Option<FooterState>) -> &'static str {
+        match state {
+            Some(FooterState::Good) => ", footer good",
+            Some(FooterState::Missing) => ", footer missing",
+            Some(FooterState::Bad) => ", footer bad",
+            None => "",
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -140,6 +174,7 @@ impl Segment {
                 records,
             }
         };
+        let (footer, footer_fault) = FooterState::of(report);
         let alive = u32::try_from(number).ok().and_then(|n| alive.get(&n));
         Segment {
             number,
@@ -151,6 +186,8 @@ impl Segment {
             bytes_used: report.end,
             capacity_bytes: report.capacity,
             sealed: report.sealed,
+            footer,
+            footer_fault,
             writer: report.writer.clone(),
             written_at: rfc3339(report.written_at),
             written_at_ms: report.written_at,
@@ -174,7 +211,8 @@ fn print(segments: &Segments, out: &mut dyn Write) -> std::io::Result<()> {
             ..
         } = s;
         let sealed = if s.sealed { "sealed" } else { "not sealed" };
-        writeln!(out, "segment {number} in {}, {sealed}", escape(&s.file))?;
+        let (file, footer) = (escape(&s.file), FooterState::words(s.footer));
+        writeln!(out, "segment {number} in {file}, {sealed}{footer}")?;
         writeln!(
             out,
             "    frames {first_lsn} to {last_lsn} ({frames}), {operations} operations, \
@@ -182,6 +220,13 @@ fn print(segments: &Segments, out: &mut dyn Write) -> std::io::Result<()> {
         )?;
         let (writer, at) = (escape(&s.writer), time(s.written_at_ms));
         writeln!(out, "    written by {writer} at {at}")?;
+        if let Some(why) = &s.footer_fault {
+            writeln!(
+                out,
+                "    {}; it is written again from the frames",
+                escape(why)
+            )?;
+        }
         let rows: Vec<_> = s.channels.iter().map(row).collect();
         table(out, &[], &rows)?;
     }

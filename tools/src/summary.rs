@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::Path;
 
-use saguin_recovery::{Ending, SegmentReport, Torn};
+use saguin_recovery::{Ending, Report, SegmentReport, Torn, Walk};
 use serde::Serialize;
 
 use crate::cli::{Code, Failure};
@@ -19,9 +19,16 @@ struct Summary {
     channels: usize,
     /// Entries of the keyspace: sessions, positions and the like.
     keys: usize,
+    holds: Holds,
     last_lsn: u64,
     ending: End,
     roll_cut_short: bool,
+    /// The newest checkpoint that holds.
+    checkpoint: Option<Checkpoint>,
+    /// Files of checkpoints that do not. Nothing is lost by them.
+    rejected_checkpoints: Vec<String>,
+    /// What the checkpoint or a footer says otherwise than the frames: see `verify`.
+    contradiction: Option<String>,
     segments: Vec<Segment>,
     other_files: Vec<String>,
 }
@@ -40,6 +47,42 @@ struct Segment {
     writer: String,
     written_at: Option<String>,
     written_at_ms: u64,
+}
+
+/// Records that are held back: kept, and in no channel yet.
+#[derive(Serialize)]
+struct Holds {
+    count: u64,
+    /// Their counted size.
+    bytes: u64,
+}
+
+impl Holds {
+    fn new(walk: &Walk) -> Holds {
+        let holds = walk.state.holds();
+        Holds {
+            count: holds.count(),
+            bytes: holds.bytes(),
+        }
+    }
+}
+
+/// A checkpoint that holds.
+#[derive(Serialize)]
+pub(crate) struct Checkpoint {
+    pub(crate) file: String,
+    /// The frame that was durable when it was written.
+    pub(crate) reaches: u64,
+}
+
+impl Checkpoint {
+    pub(crate) fn of(report: &Report) -> Option<Checkpoint> {
+        let (path, reaches) = report.checkpoint.as_ref()?;
+        Some(Checkpoint {
+            file: path.to_string_lossy().into_owned(),
+            reaches: *reaches,
+        })
+    }
 }
 
 /// How the log ends.
@@ -107,19 +150,23 @@ pub(crate) const ROLL_CUT_SHORT: &str = "a crash came between making the newest 
     sealing the one before it: nothing is lost by it, and opening the log would write the seal";
 
 pub(crate) fn run(dir: &Path, json: bool, out: &mut dyn Write) -> Result<Code, Failure> {
-    let Log { open, report, .. } = Log::read(dir)?;
+    let Log { open, report, walk } = Log::read(dir)?;
     let path = |path: &std::path::PathBuf| path.to_string_lossy().into_owned();
     let summary = Summary {
         directory: dir.to_string_lossy().into_owned(),
-        log_id: report.engine_id,
         open,
         channels: report.channels.len(),
         keys: report.keys,
+        holds: Holds::new(&walk),
         last_lsn: report.last_lsn,
         ending: End::new(&report.ending),
         roll_cut_short: report.roll_cut_short,
         segments: report.segments.iter().map(Segment::new).collect(),
         other_files: report.others.iter().map(path).collect(),
+        checkpoint: Checkpoint::of(&report),
+        rejected_checkpoints: report.rejected.iter().map(|r| path(&r.path)).collect(),
+        log_id: report.engine_id,
+        contradiction: report.contradiction,
     };
     if json {
         json_line(out, &summary)?;
@@ -148,17 +195,39 @@ impl Segment {
     }
 }
 
+fn print_checkpoints(summary: &Summary, out: &mut dyn Write) -> std::io::Result<()> {
+    match &summary.checkpoint {
+        Some(Checkpoint { file, reaches }) => {
+            let file = escape(&file_name(Path::new(file)));
+            writeln!(out, "checkpoint: {file}, which reaches frame {reaches}")?;
+        }
+        None => writeln!(out, "checkpoint: none")?,
+    }
+    for file in &summary.rejected_checkpoints {
+        let file = escape(&file_name(Path::new(file)));
+        writeln!(out, "checkpoint that does not hold, see verify: {file}")?;
+    }
+    if let Some(what) = &summary.contradiction {
+        writeln!(out, "CONTRADICTION, see verify: {}", escape(what))?;
+    }
+    Ok(())
+}
+
 fn print(summary: &Summary, out: &mut dyn Write) -> std::io::Result<()> {
     let directory = escape(&summary.directory);
     writeln!(out, "log {} in {directory}", summary.log_id)?;
     writeln!(out, "open: {}", escape(&summary.open.sentence()))?;
     writeln!(out, "channels: {}", summary.channels)?;
     writeln!(out, "keys: {}", summary.keys)?;
+    let Holds { count, bytes } = summary.holds;
+    let held = counted(count, "record");
+    writeln!(out, "held back: {held}, {}", counted(bytes, "byte"))?;
     writeln!(out, "last frame: {}", summary.last_lsn)?;
     writeln!(out, "ends: {}", summary.ending.sentence())?;
     if summary.roll_cut_short {
         writeln!(out, "roll cut short: {ROLL_CUT_SHORT}")?;
     }
+    print_checkpoints(summary, out)?;
     for file in &summary.other_files {
         writeln!(out, "no part of the log: {}", escape(file))?;
     }

@@ -11,16 +11,16 @@ use saguin_log_engine::storage::OsFiles;
 use saguin_log_engine::{Layout, Segment};
 use saguin_recovery::body::Body;
 use saguin_recovery::salvage::{Cause, Salvage, salvage};
-use saguin_recovery::{
-    Damage, DamageKind, FooterReport, RecoverError, Rejected, Report, Visitor, Walk,
-};
+use saguin_recovery::{self as recovery, Damage, DamageKind, RecoverError};
+use saguin_recovery::{Rejected, Report, Visitor, Walk};
 use serde::Serialize;
 
 use crate::cli::{Code, Failure, quiet};
 use crate::live;
 use crate::losses::Losses;
+use crate::segments::FooterState;
 use crate::source::{self, Open, Reading, Unread, explain, segment_files};
-use crate::summary::{End, ROLL_CUT_SHORT, TornTail};
+use crate::summary::{Checkpoint, End, ROLL_CUT_SHORT, TornTail};
 use crate::text::{counted, escape, file_name, json_line, table};
 
 /// Unreadable records that are named; the others are counted.
@@ -36,13 +36,15 @@ struct Verdict {
     whole: bool,
     segments: Vec<SegmentVerdict>,
     /// The newest checkpoint that holds.
-    checkpoint: Option<CheckpointVerdict>,
+    checkpoint: Option<Checkpoint>,
     /// Checkpoints that do not: nothing is lost by them.
     rejected_checkpoints: Vec<RejectedVerdict>,
     /// What the checkpoint or a footer says otherwise than the frames.
     contradiction: Option<String>,
     /// The first damage: what an opening stops at.
     damage: Option<DamageVerdict>,
+    /// A start would not come upon it: it lies before the newest checkpoint.
+    starts: bool,
     /// Every damaged place that was found, that one too.
     damages: Vec<DamageVerdict>,
     /// What the damage costs; null where there is none, or where nothing can be read at all.
@@ -76,24 +78,9 @@ struct SegmentVerdict {
     last_lsn: Option<u64>,
     frames: u64,
     /// Null where it was not looked at, or the segment is not sealed.
-    footer: Option<FooterVerdict>,
+    footer: Option<FooterState>,
     /// Why it does not hold.
     footer_fault: Option<String>,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum FooterVerdict {
-    Good,
-    Missing,
-    Bad,
-}
-
-#[derive(Serialize)]
-struct CheckpointVerdict {
-    file: String,
-    /// The frame that was durable when it was written.
-    reaches: u64,
 }
 
 #[derive(Serialize)]
@@ -220,11 +207,7 @@ impl Verdict {
     ) -> Result<Verdict, Failure> {
         let (unreadable_records, unreadable) = unreadable_records(seen, report, walk)?;
         let segments = report.segments.iter().map(|s| {
-            let (footer, footer_fault) = match &s.footer {
-                FooterReport::Good => (Some(FooterVerdict::Good), None),
-                FooterReport::Missing => (s.sealed.then_some(FooterVerdict::Missing), None),
-                FooterReport::Bad(why) => (Some(FooterVerdict::Bad), Some(why.clone())),
-            };
+            let (footer, footer_fault) = FooterState::of(s);
             SegmentVerdict {
                 file: file_name(&s.path),
                 status: Status::Ok,
@@ -247,16 +230,11 @@ impl Verdict {
             log_id: Some(report.engine_id.clone()),
             whole: unreadable_records == 0 && report.contradiction.is_none(),
             segments: segments.collect(),
-            checkpoint: report
-                .checkpoint
-                .as_ref()
-                .map(|(path, reaches)| CheckpointVerdict {
-                    file: path.to_string_lossy().into_owned(),
-                    reaches: *reaches,
-                }),
+            checkpoint: Checkpoint::of(report),
             rejected_checkpoints: report.rejected.iter().map(RejectedVerdict::new).collect(),
             contradiction: report.contradiction.clone(),
             damage: None,
+            starts: true,
             damages: Vec::new(),
             losses: None,
             ending: Some(End::new(&report.ending)),
@@ -319,7 +297,7 @@ impl Verdict {
             segments: files.iter().enumerate().map(segment).collect(),
             checkpoint: salvaged
                 .and_then(|s| s.checkpoint.as_ref())
-                .map(|c| CheckpointVerdict {
+                .map(|c| Checkpoint {
                     file: c.path.to_string_lossy().into_owned(),
                     reaches: c.trailer.reaches,
                 }),
@@ -330,6 +308,7 @@ impl Verdict {
                 .collect(),
             contradiction: None,
             damage: Some(DamageVerdict::new(damage)),
+            starts: starts(dir, damage),
             damages: damages(damage, salvaged),
             losses: salvaged.map(Losses::new),
             ending: None,
@@ -339,6 +318,15 @@ impl Verdict {
             unreadable: Vec::new(),
         }
     }
+}
+
+/// Whether the broker would start all the same, because it reads from the newest checkpoint on.
+fn starts(dir: &Path, damage: &Damage) -> bool {
+    let layout = Layout::new(dir);
+    let from = recovery::Reading::FromCheckpoint;
+    // Which log this is, is asked after the walk.
+    !matches!(damage.kind, DamageKind::ForeignSegment { .. })
+        && recovery::walk(&OsFiles, &layout, false, from, &mut ()).is_ok()
 }
 
 /// Every damaged place: the one that stops an opening, and those that were found reading on.
@@ -536,6 +524,13 @@ fn print(verdict: &Verdict, out: &mut dyn Write) -> std::io::Result<()> {
     if verdict.damage.is_some() {
         writeln!(out, "{}", read_before(verdict))?;
     }
+    if verdict.damage.is_some() && verdict.starts {
+        writeln!(
+            out,
+            "a start reads from the newest checkpoint on and would not stop at this: everything else would \
+             be served, and what is damaged refused once it is read"
+        )?;
+    }
     if let Some(losses) = &verdict.losses {
         for line in losses.sentences(false) {
             writeln!(out, "{}", escape(&line))?;
@@ -593,7 +588,7 @@ fn print_checkpoints(verdict: &Verdict, out: &mut dyn Write) -> std::io::Result<
             )?;
         }
     }
-    if let Some(CheckpointVerdict { file, reaches }) = &verdict.checkpoint {
+    if let Some(Checkpoint { file, reaches }) = &verdict.checkpoint {
         let file = escape(&file_name(Path::new(file)));
         writeln!(out, "checkpoint {file}  holds, reaches frame {reaches}")?;
     }
@@ -645,12 +640,7 @@ fn row(verdict: &Verdict, segment: &SegmentVerdict) -> Vec<String> {
         Status::Damaged if !frames.is_empty() => " in it verify",
         _ => "",
     };
-    let footer = match segment.footer {
-        Some(FooterVerdict::Good) => ", footer good",
-        Some(FooterVerdict::Missing) => ", footer missing",
-        Some(FooterVerdict::Bad) => ", footer bad",
-        None => "",
-    };
+    let footer = FooterState::words(segment.footer);
     vec![
         format!("segment {}", escape(&segment.file)),
         status,
@@ -666,11 +656,14 @@ fn read_before(verdict: &Verdict) -> String {
         .segments
         .iter()
         .filter(|s| s.status == Status::Ok || first(s));
+    let opened = match verdict.starts {
+        true => "",
+        false => "nothing after it is opened, and ",
+    };
     match before.filter_map(|s| s.last_lsn).max() {
-        Some(last) => format!(
-            "SAFE before the first of it: frames up to {last}; nothing after it is opened, and nothing \
-             was changed"
-        ),
+        Some(last) => {
+            format!("SAFE before the first of it: frames up to {last}; {opened}nothing was changed")
+        }
         None => "nothing was read before the first of it, and nothing was changed".to_owned(),
     }
 }

@@ -61,6 +61,12 @@ fn a_summary_says_what_the_log_is_and_how_it_ends() {
         next = last + 1;
     }
     assert_eq!(found["last_lsn"], next - 1);
+    let checkpoint = dir.path().join(format!("checkpoint/{:020}.ckpt", next - 1));
+    let expected = json!({ "file": checkpoint.to_str().unwrap(), "reaches": next - 1 });
+    assert_eq!(found["checkpoint"], expected);
+    assert_eq!(found["rejected_checkpoints"], json!([]));
+    assert_eq!(found["contradiction"], Value::Null);
+    assert_eq!(found["holds"], json!({ "count": 0, "bytes": 0 }));
     let text = inspect("summary", dir.path(), &[]).out;
     assert!(text.contains("ends: with a clean stop"), "{text}");
     assert!(text.contains("open: no process has it open"), "{text}");

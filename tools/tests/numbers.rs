@@ -169,6 +169,13 @@ fn records_that_are_held_back_are_carried_over_and_lost_ones_are_counted() {
         append(&engine, log, &body("events/a", b"some"));
     }
     close(engine, &dir);
+    let summary = inspect("summary", &dir, &["--json"]).json();
+    assert_eq!(
+        summary["holds"],
+        serde_json::json!({ "count": 2, "bytes": 154 })
+    );
+    let text = inspect("summary", &dir, &[]).out;
+    assert!(text.contains("held back: 2 records, 154 bytes\n"), "{text}");
     damage(&dir, &|op| matches!(op, Op::Hold { key: b"c", .. }));
     let verdict = inspect("verify", &dir, &["--json"]).json();
     let holds = &verdict["losses"]["holds"];
@@ -178,7 +185,8 @@ fn records_that_are_held_back_are_carried_over_and_lost_ones_are_counted() {
     );
     let answer = inspect("repair", &dir, &["--yes"]);
     assert_eq!(answer.code, 0, "{}{}", answer.out, answer.err);
-    let said = "LOST held back: 1 record of 2 that had not come into a channel yet";
+    let said =
+        "LOST held back: 1 record of 2 that had not come into a channel yet; their publishers were";
     assert!(answer.out.contains(said), "{}", answer.out);
     let engine = open(&dir);
     let left = engine.held(b"b").unwrap().unwrap();

@@ -125,8 +125,24 @@ fn what_was_read_before_the_damage_is_said_with_both_sums() {
         "{what}"
     );
     let text = inspect("verify", dir.path(), &[]).out;
+    let safe = format!("frames up to {last}; ");
     assert!(
-        text.contains(&format!("frames up to {last}; nothing after it")),
+        text.contains(&safe) && !text.contains("nothing after it is opened"),
+        "{text}"
+    );
+    // It lies before the newest checkpoint: a start reads from that on, and serves the rest.
+    assert_eq!(verdict["starts"], true);
+    assert!(
+        text.contains("a start reads from the newest checkpoint on and would not stop"),
+        "{text}"
+    );
+    close(open(dir.path()), dir.path());
+    std::fs::remove_dir_all(dir.path().join("checkpoint")).unwrap();
+    let verdict = inspect("verify", dir.path(), &["--json"]).json();
+    assert_eq!(verdict["starts"], false);
+    let text = inspect("verify", dir.path(), &[]).out;
+    assert!(
+        text.contains(&format!("{safe}nothing after it is opened")),
         "{text}"
     );
 }
@@ -281,6 +297,41 @@ fn checkpoints_and_footers_that_do_not_hold_are_named_and_are_no_damage() {
     assert_eq!(bad["segments"][1]["footer"], "missing");
     let rejected = &bad["rejected_checkpoints"][0];
     assert!(rejected["file"].as_str().unwrap().ends_with(&name), "{bad}");
+    let listed = inspect("segments", dir.path(), &["--json"]).json();
+    let footers = |i: usize| {
+        (
+            &listed["segments"][i]["footer"],
+            &listed["segments"][i]["footer_fault"],
+        )
+    };
+    assert_eq!(footers(0).0, "bad");
+    assert!(
+        footers(0).1.as_str().unwrap().starts_with("footer"),
+        "{listed}"
+    );
+    assert_eq!(footers(1), (&json!("missing"), &Value::Null));
+    let last = segments(dir.path()).len() - 1;
+    assert_eq!(
+        footers(last),
+        (&Value::Null, &Value::Null),
+        "it is not sealed"
+    );
+    let text = inspect("segments", dir.path(), &[]).out;
+    assert!(text.contains(", sealed, footer bad\n"), "{text}");
+    let summary = inspect("summary", dir.path(), &["--json"]).json();
+    assert_eq!(
+        summary["rejected_checkpoints"],
+        json!([path.to_str().unwrap()])
+    );
+    let older = summary["checkpoint"]["reaches"].as_u64();
+    assert!(older < Some(reaches), "{summary}");
+    let text = inspect("summary", dir.path(), &[]).out;
+    assert!(
+        text.contains(&format!(
+            "checkpoint that does not hold, see verify: {name}\n"
+        )),
+        "{text}"
+    );
     let text = inspect("verify", dir.path(), &[]).out;
     let said = format!("checkpoint {name}  does not hold: checkpoint checksum");
     assert!(text.contains(&said), "{text}");
