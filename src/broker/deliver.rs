@@ -124,16 +124,17 @@ impl Connection {
             if state.resend_window() == 0 {
                 return;
             }
-            let (channel, offset, topic) = match held {
+            let (channel, offset, topic, retain) = match held {
                 Held::Append {
                     channel, offset, ..
-                } => (channel, offset, None),
+                } => (channel, offset, None, None),
                 Held::Latest {
                     channel,
                     offset,
                     topic,
+                    retain,
                     ..
-                } => (channel, offset, Some(topic)),
+                } => (channel, offset, Some(topic), Some(retain)),
                 Held::Broadcast(_) | Held::Job { .. } => {
                     state.inflight.remove(packet_id);
                     continue;
@@ -158,6 +159,7 @@ impl Connection {
             };
             let mut publish = self.resend(state, channel, &record, turn.now);
             publish.packet_id = id;
+            publish.retain = retain.unwrap_or(publish.retain);
             if self.put(state, turn, publish) == Sent::Ended {
                 return;
             }
@@ -383,6 +385,7 @@ impl Connection {
                     topic: Bytes::copy_from_slice(&record.message.topic),
                     offset: record.offset,
                     era: delivery.era,
+                    retain: delivery.retain,
                 },
                 _ => Held::Append {
                     channel: index,
@@ -524,19 +527,23 @@ impl Connection {
         topic: Option<&[u8]>,
     ) -> Result<Option<Record>, ReadError> {
         let channel = self.broker.channel(index);
+        let limit = ReadLimit {
+            records: 1,
+            bytes: 1,
+        };
         let record = match topic {
-            Some(topic) => channel.store.current(channel.id, topic)?,
-            None => {
-                let limit = ReadLimit {
-                    records: 1,
-                    bytes: 1,
-                };
-                match channel.store.read_from(channel.id, offset, limit) {
-                    Ok(read) => read.records.into_iter().next(),
-                    Err(ReadError::BelowFloor { .. }) => None,
-                    Err(failed) => return Err(failed),
-                }
+            // A deletion is sent again as any other change is: a client that was not told of it
+            // would keep the value.
+            Some(topic) => {
+                let changes = channel.store.changes_from(channel.id, offset, limit)?;
+                let first = changes.records.into_iter().next();
+                first.filter(|record| record.message.topic == topic)
             }
+            None => match channel.store.read_from(channel.id, offset, limit) {
+                Ok(read) => read.records.into_iter().next(),
+                Err(ReadError::BelowFloor { .. }) => None,
+                Err(failed) => return Err(failed),
+            },
         };
         Ok(record.filter(|record| record.offset == offset))
     }

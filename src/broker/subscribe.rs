@@ -41,6 +41,8 @@ struct Granted {
 struct Changes {
     filters: Vec<Granted>,
     readers: Vec<ChannelIndex>,
+    /// Places in append channels that were moved to the end, and where they were.
+    moved: Vec<(ChannelIndex, u64)>,
     /// Queues to be joined once the SUBACK is on its way.
     queues: Vec<ChannelIndex>,
     operations: Vec<Operation>,
@@ -433,6 +435,9 @@ impl Connection {
                     &**other != filter && subscription.reaches.contains(&index)
                 });
                 if alone && let Some(reader) = state.readers.get_mut(&index) {
+                    let before = reader.stored_position().map(|(_, position)| position);
+                    let before = before.filter(|_| !changes.readers.contains(&index));
+                    changes.moved.extend(before.map(|before| (index, before)));
                     reader.seek(next);
                 } else {
                     subscription.from.insert(index, next);
@@ -488,6 +493,13 @@ impl Connection {
             if let Some(before) = before {
                 self.broker
                     .restore_subscription(state, &self.session, filter, before.clone());
+            }
+        }
+        // What was refused has skipped nothing.
+        for (index, before) in changes.moved.iter().rev() {
+            if let Some(reader) = state.readers.get_mut(index) {
+                reader.seek(*before);
+                state.wake_writer();
             }
         }
         for index in &changes.readers {

@@ -121,7 +121,11 @@ impl Reader {
 
     /// Goes on at `offset` of an append channel; what is under way is void.
     pub fn seek(&mut self, offset: u64) {
-        if let Reader::Append { consumer, .. } = self {
+        if let Reader::Append {
+            consumer, at_end, ..
+        } = self
+        {
+            *at_end = false;
             consumer.seek(offset);
         }
     }

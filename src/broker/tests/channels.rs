@@ -160,3 +160,49 @@ fn dead_letters_are_read_like_any_append_channel() {
         Some("expired")
     );
 }
+
+#[test]
+fn a_deletion_on_its_way_is_sent_again_and_a_value_of_a_pass_keeps_its_flag() {
+    let world = World::new();
+    let publisher = world.connect(connect("p"));
+    publisher.publish("state/kept", "1");
+    let client = world.connect(durable("a"));
+    client.subscribe("state/#");
+    publisher.publish("state/gone", "1");
+    publisher.publish("state/gone", "");
+    let seen = |messages: Vec<OutgoingPublish>| -> Vec<(String, String, bool)> {
+        let tell = |m: &OutgoingPublish| {
+            let topic = String::from_utf8(m.topic.to_vec()).unwrap();
+            (topic, payload(m), m.retain)
+        };
+        messages.iter().map(tell).collect()
+    };
+    let first = seen(client.messages());
+    let expected = [("state/kept", "1", true), ("state/gone", "", false)];
+    let expected = expected.map(|(t, p, retain)| (t.to_owned(), p.to_owned(), retain));
+    assert_eq!(first, expected);
+    client.lose();
+    let client = world.connect(durable("a"));
+    let again = client.messages();
+    assert!(again.iter().all(|message| message.dup));
+    assert_eq!(seen(again), expected);
+}
+
+#[test]
+fn a_subscribe_that_could_not_be_stored_has_skipped_nothing() {
+    let world = World::new();
+    let client = world.connect(durable("a"));
+    client.subscribe("events/#");
+    world.connect(connect("p")).publish("events/x", "1");
+    world
+        .store
+        .refuse_when(|_| Some(crate::storage::StoreError::ProviderFull));
+    let live_only = SubscribeRequest {
+        retain_handling: 2,
+        ..request("events/#")
+    };
+    let refused = SubackReason::Refused(Reason::ImplementationSpecific);
+    assert_eq!(client.subscribe_as(live_only), refused);
+    world.store.refuse_nothing();
+    assert_eq!(client.consume(), ["1"]);
+}
