@@ -19,6 +19,7 @@ use super::delivery::{OfferProperties, RecordProperties, SubscriberProperties};
 use super::packet::{Outgoing, OutgoingPublish};
 use super::queue::JobOffer;
 use super::reason::{Reason, Refusal};
+use super::request::Request;
 use super::session::inflight::Held;
 use super::session::reader::{Chosen, Step};
 use super::session::{Form, Session, State};
@@ -45,6 +46,8 @@ enum PendingRead {
         offset: u64,
         topic: Option<Bytes>,
     },
+    /// What the client asked for.
+    Request(Request),
 }
 
 /// What one call of the writer collects.
@@ -94,6 +97,7 @@ impl Connection {
         {
             return Taken::Idle;
         }
+        self.take_request_up(state, turn);
         self.take_resends(state, turn);
         if !state.inflight.owes_resend() {
             self.take_offers(state, turn);
@@ -111,6 +115,22 @@ impl Connection {
             Taken::More
         } else {
             Taken::Idle
+        }
+    }
+
+    /// One request at a time: a seek is not begun before the one in front of it is stored or
+    /// refused, nor before an UNSUBSCRIBE that may end the place it moves.
+    fn take_request_up(&self, state: &mut State, turn: &mut Turn<'_>) {
+        if !state.leaving.is_empty() {
+            return;
+        }
+        let Some(link) = &mut state.link else { return };
+        let had_room = link.has_room();
+        if let Some(request) = link.requests.pop_front() {
+            turn.reads.push(PendingRead::Request(request));
+        }
+        if !had_room && link.has_room() {
+            link.handle.wake_reader();
         }
     }
 
@@ -328,6 +348,8 @@ impl Connection {
             let lost = reader.take_lost();
             if lost > 0 {
                 self.report_lost(index, lost);
+                // Or a crash would take the session for what it has been served past already.
+                self.position_moved(state, index, turn.now);
             }
             let chosen = match step {
                 Step::Send(chosen) => chosen,
@@ -487,6 +509,7 @@ impl Connection {
                     }
                     Err(why) => self.unreadable(channel, offset, &why),
                 },
+                PendingRead::Request(request) => self.carry_out(request),
             }
         }
     }

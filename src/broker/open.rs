@@ -226,7 +226,12 @@ impl Broker {
                     .ok_or("there is no such queue")?;
                 (Form::Queue(index), Vec::new())
             }
-            SubscribeFilter::Shared { .. } | SubscribeFilter::SeekReply { .. } => {
+            SubscribeFilter::SeekReply { channel } => {
+                self.append_channel(&channel)
+                    .ok_or("there is no such append channel")?;
+                (Form::SeekReplies, Vec::new())
+            }
+            SubscribeFilter::Shared { .. } => {
                 return Err("this form is not supported by this version".into());
             }
         };
@@ -286,6 +291,17 @@ impl Broker {
             }
             state.readers.insert(index, reader);
             channel.add_reader(session);
+        }
+        // Where it has no place yet, its first read starts at the position it sought.
+        for (position, channel) in self.channels.iter().enumerate() {
+            let index = ChannelIndex(position);
+            let stored = positions.get(&channel.id);
+            if channel.kind == ChannelKind::Append
+                && !state.readers.contains_key(&index)
+                && let Some(offset) = stored
+            {
+                state.sought.insert(index, *offset);
+            }
         }
     }
 }

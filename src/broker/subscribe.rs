@@ -43,6 +43,8 @@ struct Changes {
     readers: Vec<ChannelIndex>,
     /// Places in append channels that were moved to the end, and where they were.
     moved: Vec<(ChannelIndex, u64)>,
+    /// Positions sought earlier that the first read of a channel started at.
+    sought: Vec<(ChannelIndex, u64)>,
     /// Queues to be joined once the SUBACK is on its way.
     queues: Vec<ChannelIndex>,
     operations: Vec<Operation>,
@@ -58,7 +60,7 @@ impl Connection {
             return Flow::Stop;
         };
         let protocol = link.protocol;
-        if state.claimed || !state.leaving.is_empty() {
+        if state.claimed || state.seeking || !state.leaving.is_empty() {
             return Flow::Retry;
         }
         if subscribe.filters.is_empty() {
@@ -215,11 +217,8 @@ impl Connection {
                     "shared subscriptions are not supported by this version; subscribe to the filter itself",
                 ));
             }
-            Ok(SubscribeFilter::SeekReply { .. }) => {
-                return Err(Refusal::new(
-                    Reason::ImplementationSpecific,
-                    "seek is not supported by this version",
-                ));
+            Ok(SubscribeFilter::SeekReply { channel }) => {
+                return self.grant_seek_replies(state, subscribe, request, &channel, changes);
             }
             Err(refusal) => {
                 let reason = match refusal.reason_code() {
@@ -337,6 +336,44 @@ impl Connection {
         Ok(1)
     }
 
+    /// Nothing is published there, so the grant costs nothing and a client that filters what it is
+    /// sent by its subscriptions sees its replies.
+    fn grant_seek_replies(
+        &self,
+        state: &mut State,
+        subscribe: &Subscribe,
+        request: &SubscribeRequest,
+        channel: &str,
+        changes: &mut Changes,
+    ) -> Result<u8, Refusal> {
+        if self.broker.append_channel(channel).is_none() {
+            return Err(Refusal::new(
+                Reason::TopicFilterInvalid,
+                "there is no such append channel; only those are read from a position",
+            ));
+        }
+        self.check_room(state, request, 0)?;
+        let qos = request.qos.min(1);
+        let subscription = Arc::new(Subscription {
+            form: Form::SeekReplies,
+            qos,
+            no_local: request.no_local,
+            retain_as_published: request.retain_as_published,
+            identifier: subscribe.identifier,
+            reaches: Vec::new(),
+            from: BTreeMap::new(),
+        });
+        let filter: Arc<str> = request.filter.as_str().into();
+        let before = state.subscriptions.get(&filter).cloned();
+        state.put_subscription(filter.clone(), subscription.clone());
+        changes.filters.push(Granted {
+            filter,
+            subscription,
+            before,
+        });
+        Ok(qos)
+    }
+
     #[expect(
         clippy::too_many_arguments,
         reason = "one SUBSCRIBE entry, taken apart"
@@ -419,10 +456,16 @@ impl Connection {
         let channel = self.broker.channel(index);
         let live_only = request.retain_handling == 2;
         if let Entry::Vacant(place) = state.readers.entry(index) {
-            let Some(reader) = self.broker.new_reader(index, None) else {
+            let sought = state.sought.get(&index).copied();
+            let Some(reader) = self.broker.new_reader(index, sought) else {
                 return;
             };
-            place.insert(reader);
+            let reader = place.insert(reader);
+            if let Some(offset) = state.sought.remove(&index) {
+                let counters = channel.store.counters(channel.id);
+                reader.wake(counters.next, counters.floor);
+                changes.sought.push((index, offset));
+            }
             channel.add_reader(&self.session);
             changes.readers.push(index);
         }
@@ -506,6 +549,11 @@ impl Connection {
             if !Broker::still_reads(state, *index) {
                 state.readers.remove(index);
                 self.broker.channel(*index).remove_reader(&self.session);
+            }
+        }
+        for (index, offset) in &changes.sought {
+            if !state.readers.contains_key(index) {
+                state.sought.insert(*index, *offset);
             }
         }
     }

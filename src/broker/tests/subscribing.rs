@@ -24,9 +24,10 @@ fn a_filter_is_granted_or_refused_by_its_rule() {
             Refused(Reason::SharedSubscriptionsNotSupported),
         ),
         (
-            "$saguin/consumer/events/seek/reply",
-            Refused(Reason::ImplementationSpecific),
+            "$saguin/consumer/state/seek/reply",
+            Refused(Reason::TopicFilterInvalid),
         ),
+        ("$saguin/consumer/events/seek/reply", Granted(1)),
         ("$saguin/queue/jobs", Granted(1)),
     ] {
         assert_eq!(client.subscribe(filter), answer, "{filter}");
