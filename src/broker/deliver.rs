@@ -345,6 +345,11 @@ impl Connection {
                 return Sent::No;
             };
             let step = reader.next(index, self.session.client_id.as_bytes(), matching);
+            let superseded = reader.take_superseded();
+            self.broker
+                .counters
+                .latest_superseded
+                .fetch_add(superseded, Relaxed);
             let lost = reader.take_lost();
             if lost > 0 {
                 self.report_lost(index, lost);

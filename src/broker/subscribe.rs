@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::{Arc, PoisonError};
 
-use crate::storage::{Batch, ChannelKind, Operation};
+use crate::storage::{Batch, ChannelKind, Operation, StoreError};
 
 use super::connection::{Connection, Flow};
 use super::counters::{Refused, bump};
@@ -140,7 +140,8 @@ impl Connection {
             Ok(record) => changes.operations.insert(0, record),
             Err(refusal) => {
                 self.take_back(&mut state, &changes);
-                self.answer_subscribe(&mut state, refused(suback, refusal.reason));
+                let suback = refused(&state, suback, &refusal);
+                self.answer_subscribe(&mut state, suback);
                 return Flow::Continue;
             }
         }
@@ -175,8 +176,18 @@ impl Connection {
             bump(&self.broker.counters.session_store_errors);
             tracing::error!(client = self.client_id(), %error, "a subscription could not be stored");
             self.take_back(&mut state, &changes);
-            let reason = Reason::ImplementationSpecific;
-            self.answer_subscribe(&mut state, refused(suback, reason));
+            // No room is a bound that was reached; anything else is the store's own failure.
+            let reason = match error {
+                StoreError::ProviderFull
+                | StoreError::ChannelFull { .. }
+                | StoreError::TooLarge { .. } => Reason::QuotaExceeded,
+                StoreError::NoSuchJob { .. } | StoreError::Failed(_) => {
+                    Reason::ImplementationSpecific
+                }
+            };
+            let text = format!("the subscription could not be stored: {error}");
+            let suback = refused(&state, suback, &Refusal::new(reason, text));
+            self.answer_subscribe(&mut state, suback);
             return;
         }
         self.answer_subscribe(&mut state, suback);
@@ -584,8 +595,13 @@ fn read_labels(subscribe: &Subscribe) -> Result<bool, Refusal> {
     Ok(deletions)
 }
 
-/// The same SUBACK with nothing granted.
-fn refused(suback: Outgoing, reason: Reason) -> Outgoing {
+/// The same SUBACK with nothing granted, and why.
+fn refused(state: &State, suback: Outgoing, refusal: &Refusal) -> Outgoing {
+    let reason = refusal.reason;
+    let why = state
+        .link
+        .as_ref()
+        .and_then(|link| link.problem_text(&refusal.text));
     match suback {
         Outgoing::Suback {
             packet_id,
@@ -600,7 +616,7 @@ fn refused(suback: Outgoing, reason: Reason) -> Outgoing {
                     refused @ SubackReason::Refused(_) => refused,
                 })
                 .collect(),
-            text,
+            text: text.or(why),
         },
         other => other,
     }

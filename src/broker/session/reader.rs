@@ -254,6 +254,16 @@ impl Reader {
     }
 }
 
+impl Reader {
+    /// Values replaced while they waited for this subscriber, since the last call.
+    pub fn take_superseded(&mut self) -> u64 {
+        match self {
+            Reader::Append { .. } => 0,
+            Reader::Latest { consumer, .. } => consumer.take_superseded(),
+        }
+    }
+}
+
 /// How a record goes out under all of the session's subscriptions.
 fn live(
     index: ChannelIndex,

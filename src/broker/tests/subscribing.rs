@@ -115,6 +115,13 @@ fn a_subscription_that_cannot_be_stored_is_refused_and_not_in_force() {
         .refuse_when(|_| Some(crate::storage::StoreError::ProviderFull));
     assert_eq!(
         client.subscribe("live"),
+        SubackReason::Refused(Reason::QuotaExceeded)
+    );
+    world
+        .store
+        .refuse_when(|_| Some(crate::storage::StoreError::Failed("gone".into())));
+    assert_eq!(
+        client.subscribe("live"),
         SubackReason::Refused(Reason::ImplementationSpecific)
     );
     world.store.refuse_nothing();
