@@ -439,7 +439,8 @@ impl Claim {
                 let mut state = old.lock();
                 state.claimed = false;
                 if plan.wrote {
-                    batch.operations = old.restore_everything(&state);
+                    batch.operations =
+                        old.restore_everything(&state, self.broker.put_sought(old, &state));
                 }
                 if state.ended {
                     // Its connection ended meanwhile, and left the store to this claim.

@@ -190,20 +190,12 @@ impl Connection {
             ));
             return Flow::Stop;
         }
-        let ticket = {
-            let mut state = self.session.lock();
-            let Some(link) = state.owned_by(self.number) else {
-                return Flow::Stop;
-            };
-            if !link.acks.has_room() {
-                drop(state);
-                self.close(Refusal::new(
-                    Reason::ReceiveMaximumExceeded,
-                    "more publishes are unanswered than Receive Maximum allows",
-                ));
-                return Flow::Stop;
-            }
-            (publish.qos > 0).then(|| link.acks.reserve(publish.packet_id))
+        if let Some(ask) = self.broker.asked(&publish) {
+            return self.take_request(&publish, ask);
+        }
+        let ticket = match self.reserve(&publish) {
+            Ok(ticket) => ticket,
+            Err(flow) => return flow,
         };
         let publisher = Publisher {
             client_id: &self.session.client_id,
@@ -222,6 +214,24 @@ impl Connection {
             }),
         );
         Flow::Continue
+    }
+
+    /// Keeps the place of a publish's answer; none at QoS 0. The error is what the reader does
+    /// where there is no place.
+    pub(super) fn reserve(&self, publish: &Publish) -> Result<Option<u64>, Flow> {
+        let mut state = self.session.lock();
+        let Some(link) = state.owned_by(self.number) else {
+            return Err(Flow::Stop);
+        };
+        if !link.acks.has_room() {
+            drop(state);
+            self.close(Refusal::new(
+                Reason::ReceiveMaximumExceeded,
+                "more publishes are unanswered than Receive Maximum allows",
+            ));
+            return Err(Flow::Stop);
+        }
+        Ok((publish.qos > 0).then(|| link.acks.reserve(publish.packet_id)))
     }
 
     /// A PINGREQ.
@@ -309,7 +319,7 @@ impl Connection {
 
 impl Session {
     /// The outcome of a publish of connection `number`: its PUBACK goes out in its turn.
-    fn settle(&self, number: u64, ticket: u64, outcome: Outcome) {
+    pub(super) fn settle(&self, number: u64, ticket: u64, outcome: Outcome) {
         let mut state = self.lock();
         // A connection that has lost the session is owed nothing any more.
         let Some(link) = state.owned_by(number) else {

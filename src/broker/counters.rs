@@ -40,6 +40,8 @@ pub struct Counters {
     pub position_lost: AtomicU64,
     /// Records that went with those positions.
     pub position_lost_records: AtomicU64,
+    /// Values of latest channels replaced by newer ones while they waited for a subscriber.
+    pub latest_superseded: AtomicU64,
     /// Answers to queue deliveries that were no longer current or could not be read.
     pub answers_ignored: AtomicU64,
     /// Connections ended because a write took longer than the write timeout.

@@ -19,6 +19,7 @@ use super::delivery::{OfferProperties, RecordProperties, SubscriberProperties};
 use super::packet::{Outgoing, OutgoingPublish};
 use super::queue::JobOffer;
 use super::reason::{Reason, Refusal};
+use super::request::Request;
 use super::session::inflight::Held;
 use super::session::reader::{Chosen, Step};
 use super::session::{Form, Session, State};
@@ -45,6 +46,8 @@ enum PendingRead {
         offset: u64,
         topic: Option<Bytes>,
     },
+    /// What the client asked for.
+    Request(Request),
 }
 
 /// What one call of the writer collects.
@@ -94,6 +97,7 @@ impl Connection {
         {
             return Taken::Idle;
         }
+        self.take_request_up(state, turn);
         self.take_resends(state, turn);
         if !state.inflight.owes_resend() {
             self.take_offers(state, turn);
@@ -114,6 +118,22 @@ impl Connection {
         }
     }
 
+    /// One request at a time: a seek is not begun before the one in front of it is stored or
+    /// refused, nor before an UNSUBSCRIBE that may end the place it moves.
+    fn take_request_up(&self, state: &mut State, turn: &mut Turn<'_>) {
+        if !state.leaving.is_empty() {
+            return;
+        }
+        let Some(link) = &mut state.link else { return };
+        let had_room = link.has_room();
+        if let Some(request) = link.requests.pop_front() {
+            turn.reads.push(PendingRead::Request(request));
+        }
+        if !had_room && link.has_room() {
+            link.handle.wake_reader();
+        }
+    }
+
     /// What was under way when an earlier connection ended goes first, under its identifier and
     /// with DUP (MQTT-4.4.0-1, MQTT-3.3.1-1).
     fn take_resends(&self, state: &mut State, turn: &mut Turn<'_>) {
@@ -124,16 +144,17 @@ impl Connection {
             if state.resend_window() == 0 {
                 return;
             }
-            let (channel, offset, topic) = match held {
+            let (channel, offset, topic, retain) = match held {
                 Held::Append {
                     channel, offset, ..
-                } => (channel, offset, None),
+                } => (channel, offset, None, None),
                 Held::Latest {
                     channel,
                     offset,
                     topic,
+                    retain,
                     ..
-                } => (channel, offset, Some(topic)),
+                } => (channel, offset, Some(topic), Some(retain)),
                 Held::Broadcast(_) | Held::Job { .. } => {
                     state.inflight.remove(packet_id);
                     continue;
@@ -158,6 +179,7 @@ impl Connection {
             };
             let mut publish = self.resend(state, channel, &record, turn.now);
             publish.packet_id = id;
+            publish.retain = retain.unwrap_or(publish.retain);
             if self.put(state, turn, publish) == Sent::Ended {
                 return;
             }
@@ -323,9 +345,16 @@ impl Connection {
                 return Sent::No;
             };
             let step = reader.next(index, self.session.client_id.as_bytes(), matching);
+            let superseded = reader.take_superseded();
+            self.broker
+                .counters
+                .latest_superseded
+                .fetch_add(superseded, Relaxed);
             let lost = reader.take_lost();
             if lost > 0 {
                 self.report_lost(index, lost);
+                // Or a crash would take the session for what it has been served past already.
+                self.position_moved(state, index, turn.now);
             }
             let chosen = match step {
                 Step::Send(chosen) => chosen,
@@ -383,6 +412,7 @@ impl Connection {
                     topic: Bytes::copy_from_slice(&record.message.topic),
                     offset: record.offset,
                     era: delivery.era,
+                    retain: delivery.retain,
                 },
                 _ => Held::Append {
                     channel: index,
@@ -484,6 +514,7 @@ impl Connection {
                     }
                     Err(why) => self.unreadable(channel, offset, &why),
                 },
+                PendingRead::Request(request) => self.carry_out(request),
             }
         }
     }
@@ -524,19 +555,23 @@ impl Connection {
         topic: Option<&[u8]>,
     ) -> Result<Option<Record>, ReadError> {
         let channel = self.broker.channel(index);
+        let limit = ReadLimit {
+            records: 1,
+            bytes: 1,
+        };
         let record = match topic {
-            Some(topic) => channel.store.current(channel.id, topic)?,
-            None => {
-                let limit = ReadLimit {
-                    records: 1,
-                    bytes: 1,
-                };
-                match channel.store.read_from(channel.id, offset, limit) {
-                    Ok(read) => read.records.into_iter().next(),
-                    Err(ReadError::BelowFloor { .. }) => None,
-                    Err(failed) => return Err(failed),
-                }
+            // A deletion is sent again as any other change is: a client that was not told of it
+            // would keep the value.
+            Some(topic) => {
+                let changes = channel.store.changes_from(channel.id, offset, limit)?;
+                let first = changes.records.into_iter().next();
+                first.filter(|record| record.message.topic == topic)
             }
+            None => match channel.store.read_from(channel.id, offset, limit) {
+                Ok(read) => read.records.into_iter().next(),
+                Err(ReadError::BelowFloor { .. }) => None,
+                Err(failed) => return Err(failed),
+            },
         };
         Ok(record.filter(|record| record.offset == offset))
     }

@@ -261,7 +261,7 @@ impl Broker {
             }
             state.dirty_positions.clear();
             (
-                session.restore_everything(&state),
+                session.restore_everything(&state, self.put_sought(&session, &state)),
                 session.client_id.clone(),
             )
         };

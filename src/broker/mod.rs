@@ -25,6 +25,7 @@ pub mod packet;
 mod publish;
 pub mod queue;
 pub mod reason;
+mod request;
 mod session;
 pub mod settings;
 mod shape;

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
-use crate::storage::{Batch, ChannelId, ChannelKind, Space, Store};
+use crate::storage::{Batch, ChannelId, ChannelKind, ReadLimit, Record, Space, Store};
 
 use super::channel::{Channel, ChannelSetup};
 use super::connect::Registry;
@@ -16,7 +16,13 @@ use super::settings::Settings;
 use super::sweep::Schedule;
 use super::time::Now;
 use super::topic::{ChannelIndex, RouteConflict, Routes, SubscribeFilter, SubscriptionTrie};
-use super::{Broker, Wake, lock};
+use super::{Broker, Wake, lock, publish::text};
+
+/// How many values are looked at in one read at the start.
+const STRAYS_STEP: ReadLimit = ReadLimit {
+    records: 1024,
+    bytes: 1024 * 1024,
+};
 
 /// What a broker is opened with.
 pub struct BrokerSetup {
@@ -105,7 +111,47 @@ impl Broker {
             clock: setup.clock,
         });
         broker.restore_sessions(now)?;
+        for index in 0..broker.channels.len() {
+            broker.report_strays(ChannelIndex(index));
+        }
         Ok(broker)
+    }
+
+    /// Values stay where they were set when a filter changes; those that no filter of their latest
+    /// channel matches any more are counted, so that the operator knows of them.
+    pub(super) fn report_strays(&self, index: ChannelIndex) -> u64 {
+        let (channel, route) = (self.channel(index), self.routes.channel(index));
+        let (ChannelKind::Latest, Some(route)) = (channel.kind, route) else {
+            return 0;
+        };
+        let (mut at, mut strays) = (0, 0);
+        loop {
+            let read = match channel.store.changes_from(channel.id, at, STRAYS_STEP) {
+                Ok(read) => read,
+                Err(why) => {
+                    // Whoever reads it is told; the other channels are served.
+                    tracing::error!(channel = %channel.name, %why, "the values could not be gone through");
+                    break;
+                }
+            };
+            let Some(last) = read.records.last() else {
+                break;
+            };
+            at = last.offset + 1;
+            let is_stray = |record: &&Record| {
+                let topic = text(&record.message.topic);
+                !route.filters.iter().any(|filter| filter.matches(topic))
+            };
+            strays += read.records.iter().filter(is_stray).count() as u64;
+        }
+        if strays > 0 {
+            tracing::warn!(
+                channel = %channel.name,
+                strays,
+                "values are kept whose topics the channel's filter matches no more; publishes to those topics go elsewhere now"
+            );
+        }
+        strays
     }
 
     /// Every session the store kept is away, its subscriptions in force.
@@ -226,7 +272,12 @@ impl Broker {
                     .ok_or("there is no such queue")?;
                 (Form::Queue(index), Vec::new())
             }
-            SubscribeFilter::Shared { .. } | SubscribeFilter::SeekReply { .. } => {
+            SubscribeFilter::SeekReply { channel } => {
+                self.append_channel(&channel)
+                    .ok_or("there is no such append channel")?;
+                (Form::SeekReplies, Vec::new())
+            }
+            SubscribeFilter::Shared { .. } => {
                 return Err("this form is not supported by this version".into());
             }
         };
@@ -286,6 +337,17 @@ impl Broker {
             }
             state.readers.insert(index, reader);
             channel.add_reader(session);
+        }
+        // Where it has no place yet, its first read starts at the position it sought.
+        for (position, channel) in self.channels.iter().enumerate() {
+            let index = ChannelIndex(position);
+            let stored = positions.get(&channel.id);
+            if channel.kind == ChannelKind::Append
+                && !state.readers.contains_key(&index)
+                && let Some(offset) = stored
+            {
+                state.sought.insert(index, *offset);
+            }
         }
     }
 }

@@ -88,7 +88,7 @@ impl Broker {
             ) => {
                 return Err(Refusal::new(
                     Reason::TopicNameInvalid,
-                    "this request is not supported by this version",
+                    "only a connected client may ask this, and this version knows no catalogue and no hang-up",
                 ));
             }
             Err(refusal) => {
@@ -122,7 +122,7 @@ impl Broker {
         self.destination(text(topic)) == Ok(Destination::Broadcast)
     }
 
-    fn check_bounds(&self, publish: &Publish) -> Result<(), Refusal> {
+    pub(crate) fn check_bounds(&self, publish: &Publish) -> Result<(), Refusal> {
         let properties = &publish.properties;
         let quota = |text: String| Err(Refusal::new(Reason::QuotaExceeded, text));
         if properties.user_properties.len() > self.settings.max_header_count {

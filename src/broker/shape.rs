@@ -70,7 +70,7 @@ pub(super) fn broadcast_publish(delivery: &BroadcastDelivery, now: Now) -> Optio
     })
 }
 
-fn put_bytes(out: &mut Vec<u8>, property: u8, value: &[u8]) {
+pub(super) fn put_bytes(out: &mut Vec<u8>, property: u8, value: &[u8]) {
     out.push(property);
     let len = u16::try_from(value.len()).unwrap_or(u16::MAX);
     out.extend_from_slice(&len.to_be_bytes());

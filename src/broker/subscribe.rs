@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::{Arc, PoisonError};
 
-use crate::storage::{Batch, ChannelKind, Operation};
+use crate::storage::{Batch, ChannelKind, Operation, StoreError};
 
 use super::connection::{Connection, Flow};
 use super::counters::{Refused, bump};
@@ -41,6 +41,10 @@ struct Granted {
 struct Changes {
     filters: Vec<Granted>,
     readers: Vec<ChannelIndex>,
+    /// Places in append channels that were moved to the end, and where they were.
+    moved: Vec<(ChannelIndex, u64)>,
+    /// Positions sought earlier that the first read of a channel started at.
+    sought: Vec<(ChannelIndex, u64)>,
     /// Queues to be joined once the SUBACK is on its way.
     queues: Vec<ChannelIndex>,
     operations: Vec<Operation>,
@@ -56,7 +60,7 @@ impl Connection {
             return Flow::Stop;
         };
         let protocol = link.protocol;
-        if state.claimed || !state.leaving.is_empty() {
+        if state.claimed || state.seeking || !state.leaving.is_empty() {
             return Flow::Retry;
         }
         if subscribe.filters.is_empty() {
@@ -136,7 +140,8 @@ impl Connection {
             Ok(record) => changes.operations.insert(0, record),
             Err(refusal) => {
                 self.take_back(&mut state, &changes);
-                self.answer_subscribe(&mut state, refused(suback, refusal.reason));
+                let suback = refused(&state, suback, &refusal);
+                self.answer_subscribe(&mut state, suback);
                 return Flow::Continue;
             }
         }
@@ -171,8 +176,18 @@ impl Connection {
             bump(&self.broker.counters.session_store_errors);
             tracing::error!(client = self.client_id(), %error, "a subscription could not be stored");
             self.take_back(&mut state, &changes);
-            let reason = Reason::ImplementationSpecific;
-            self.answer_subscribe(&mut state, refused(suback, reason));
+            // No room is a bound that was reached; anything else is the store's own failure.
+            let reason = match error {
+                StoreError::ProviderFull
+                | StoreError::ChannelFull { .. }
+                | StoreError::TooLarge { .. } => Reason::QuotaExceeded,
+                StoreError::NoSuchJob { .. } | StoreError::Failed(_) => {
+                    Reason::ImplementationSpecific
+                }
+            };
+            let text = format!("the subscription could not be stored: {error}");
+            let suback = refused(&state, suback, &Refusal::new(reason, text));
+            self.answer_subscribe(&mut state, suback);
             return;
         }
         self.answer_subscribe(&mut state, suback);
@@ -213,11 +228,8 @@ impl Connection {
                     "shared subscriptions are not supported by this version; subscribe to the filter itself",
                 ));
             }
-            Ok(SubscribeFilter::SeekReply { .. }) => {
-                return Err(Refusal::new(
-                    Reason::ImplementationSpecific,
-                    "seek is not supported by this version",
-                ));
+            Ok(SubscribeFilter::SeekReply { channel }) => {
+                return self.grant_seek_replies(state, subscribe, request, &channel, changes);
             }
             Err(refusal) => {
                 let reason = match refusal.reason_code() {
@@ -335,6 +347,44 @@ impl Connection {
         Ok(1)
     }
 
+    /// Nothing is published there, so the grant costs nothing and a client that filters what it is
+    /// sent by its subscriptions sees its replies.
+    fn grant_seek_replies(
+        &self,
+        state: &mut State,
+        subscribe: &Subscribe,
+        request: &SubscribeRequest,
+        channel: &str,
+        changes: &mut Changes,
+    ) -> Result<u8, Refusal> {
+        if self.broker.append_channel(channel).is_none() {
+            return Err(Refusal::new(
+                Reason::TopicFilterInvalid,
+                "there is no such append channel; only those are read from a position",
+            ));
+        }
+        self.check_room(state, request, 0)?;
+        let qos = request.qos.min(1);
+        let subscription = Arc::new(Subscription {
+            form: Form::SeekReplies,
+            qos,
+            no_local: request.no_local,
+            retain_as_published: request.retain_as_published,
+            identifier: subscribe.identifier,
+            reaches: Vec::new(),
+            from: BTreeMap::new(),
+        });
+        let filter: Arc<str> = request.filter.as_str().into();
+        let before = state.subscriptions.get(&filter).cloned();
+        state.put_subscription(filter.clone(), subscription.clone());
+        changes.filters.push(Granted {
+            filter,
+            subscription,
+            before,
+        });
+        Ok(qos)
+    }
+
     #[expect(
         clippy::too_many_arguments,
         reason = "one SUBSCRIBE entry, taken apart"
@@ -417,10 +467,16 @@ impl Connection {
         let channel = self.broker.channel(index);
         let live_only = request.retain_handling == 2;
         if let Entry::Vacant(place) = state.readers.entry(index) {
-            let Some(reader) = self.broker.new_reader(index, None) else {
+            let sought = state.sought.get(&index).copied();
+            let Some(reader) = self.broker.new_reader(index, sought) else {
                 return;
             };
-            place.insert(reader);
+            let reader = place.insert(reader);
+            if let Some(offset) = state.sought.remove(&index) {
+                let counters = channel.store.counters(channel.id);
+                reader.wake(counters.next, counters.floor);
+                changes.sought.push((index, offset));
+            }
             channel.add_reader(&self.session);
             changes.readers.push(index);
         }
@@ -433,6 +489,9 @@ impl Connection {
                     &**other != filter && subscription.reaches.contains(&index)
                 });
                 if alone && let Some(reader) = state.readers.get_mut(&index) {
+                    let before = reader.stored_position().map(|(_, position)| position);
+                    let before = before.filter(|_| !changes.readers.contains(&index));
+                    changes.moved.extend(before.map(|before| (index, before)));
                     reader.seek(next);
                 } else {
                     subscription.from.insert(index, next);
@@ -490,10 +549,22 @@ impl Connection {
                     .restore_subscription(state, &self.session, filter, before.clone());
             }
         }
+        // What was refused has skipped nothing.
+        for (index, before) in changes.moved.iter().rev() {
+            if let Some(reader) = state.readers.get_mut(index) {
+                reader.seek(*before);
+                state.wake_writer();
+            }
+        }
         for index in &changes.readers {
             if !Broker::still_reads(state, *index) {
                 state.readers.remove(index);
                 self.broker.channel(*index).remove_reader(&self.session);
+            }
+        }
+        for (index, offset) in &changes.sought {
+            if !state.readers.contains_key(index) {
+                state.sought.insert(*index, *offset);
             }
         }
     }
@@ -524,8 +595,13 @@ fn read_labels(subscribe: &Subscribe) -> Result<bool, Refusal> {
     Ok(deletions)
 }
 
-/// The same SUBACK with nothing granted.
-fn refused(suback: Outgoing, reason: Reason) -> Outgoing {
+/// The same SUBACK with nothing granted, and why.
+fn refused(state: &State, suback: Outgoing, refusal: &Refusal) -> Outgoing {
+    let reason = refusal.reason;
+    let why = state
+        .link
+        .as_ref()
+        .and_then(|link| link.problem_text(&refusal.text));
     match suback {
         Outgoing::Suback {
             packet_id,
@@ -540,7 +616,7 @@ fn refused(suback: Outgoing, reason: Reason) -> Outgoing {
                     refused @ SubackReason::Refused(_) => refused,
                 })
                 .collect(),
-            text,
+            text: text.or(why),
         },
         other => other,
     }

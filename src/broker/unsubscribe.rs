@@ -21,7 +21,7 @@ impl Connection {
             return Flow::Stop;
         }
         // One at a time: each is answered by what the store says of it.
-        if state.claimed || !state.leaving.is_empty() {
+        if state.claimed || state.seeking || !state.leaving.is_empty() {
             return Flow::Retry;
         }
         let mut reasons = Vec::with_capacity(unsubscribe.filters.len());
@@ -117,7 +117,7 @@ impl Connection {
         forms
             .filter_map(|subscription| match subscription.form {
                 Form::Queue(queue) => Some(queue),
-                Form::Plain(_) => None,
+                Form::Plain(_) | Form::SeekReplies => None,
             })
             .collect()
     }

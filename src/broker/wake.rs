@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 
 use bytes::Bytes;
 
-use crate::storage::ChannelKind;
+use crate::storage::{ChannelKind, Operation};
 
 use super::publish::text;
 use super::session::reader::Reader;
@@ -178,6 +178,20 @@ impl Broker {
             let floor = self.channel(*index).store.counters(id).floor;
             (position < floor).then(|| (*index, floor - position))
         };
-        state.readers.iter().filter_map(below).collect()
+        let sought = state.sought.iter().filter_map(|(index, position)| {
+            let channel = self.channel(*index);
+            let floor = channel.store.counters(channel.id).floor;
+            (*position < floor).then(|| (*index, floor - position))
+        });
+        let read = state.readers.iter().filter_map(below);
+        read.chain(sought).collect()
+    }
+
+    /// Writes the positions a session sought where it has no place yet.
+    pub(crate) fn put_sought(&self, session: &Session, state: &State) -> Vec<Operation> {
+        let sought = state.sought.iter();
+        sought
+            .map(|(index, offset)| session.put_position(self.channel(*index).id, *offset))
+            .collect()
     }
 }

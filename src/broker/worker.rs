@@ -194,7 +194,7 @@ impl Connection {
             forms
                 .filter_map(|subscription| match subscription.form {
                     Form::Queue(queue) => Some(queue),
-                    Form::Plain(_) => None,
+                    Form::Plain(_) | Form::SeekReplies => None,
                 })
                 .collect()
         };

@@ -24,6 +24,8 @@ pub(crate) enum Held {
         topic: Bytes,
         offset: u64,
         era: Era,
+        /// The RETAIN flag it went out with, which it keeps when it is sent again.
+        retain: bool,
     },
     /// A broadcast message.
     Broadcast(BroadcastDelivery),

@@ -28,6 +28,7 @@ use super::lock;
 use super::packet::{Connect, Outgoing, Protocol, Will};
 use super::queue::JobOffer;
 use super::reason::{Reason, Refusal};
+use super::request::{MAX_REQUESTS, Request};
 use super::topic::{ChannelIndex, SubscriptionTrie, TopicFilter};
 
 /// Control replies waiting for the writer, in bytes as estimated by [`control_cost`]. Past this
@@ -99,6 +100,11 @@ pub(crate) struct State {
     pub will_due: Option<Duration>,
     /// Append channels whose position moved since it was last handed to the store.
     pub dirty_positions: BTreeSet<ChannelIndex>,
+    /// Positions sought in append channels the session has no place in yet: its first read starts
+    /// there. At most one for each channel.
+    pub sought: BTreeMap<ChannelIndex, u64>,
+    /// A seek is on its way to the store.
+    pub seeking: bool,
     /// Channels the store may hold a position of this session for.
     pub stored_positions: BTreeSet<ChannelId>,
     /// It is on the list of sessions whose positions are to be stored.
@@ -132,6 +138,8 @@ pub(crate) enum Form {
     Plain(TopicFilter),
     /// `$saguin/queue/<queue>`.
     Queue(ChannelIndex),
+    /// `$saguin/consumer/<channel>/seek/reply`. Replies go to who asked, subscribed or not.
+    SeekReplies,
 }
 
 impl Subscription {
@@ -168,6 +176,8 @@ pub(crate) struct Link {
     pub acks: AckQueue,
     pub control: VecDeque<Outgoing>,
     pub control_bytes: usize,
+    /// What was asked and is carried out among the writer's reads.
+    pub requests: VecDeque<Request>,
     /// SUBSCRIBEs whose record is on its way to the store: nothing they earn goes out before
     /// their SUBACK.
     pub pending_grants: usize,
@@ -185,6 +195,7 @@ impl Link {
             acks: AckQueue::default(),
             control: VecDeque::new(),
             control_bytes: 0,
+            requests: VecDeque::new(),
             pending_grants: 0,
         }
     }
@@ -204,7 +215,9 @@ impl Link {
 
     /// Whether one more packet may be read: its answer has a place (invariant 13).
     pub fn has_room(&self) -> bool {
-        self.acks.has_room() && self.control_bytes < MAX_CONTROL_BYTES
+        self.acks.has_room()
+            && self.control_bytes < MAX_CONTROL_BYTES
+            && self.requests.len() < MAX_REQUESTS
     }
 
     /// The sentence of a refusal, if this client wants one.
@@ -262,6 +275,8 @@ impl Session {
                 will: None,
                 will_due: None,
                 dirty_positions: BTreeSet::new(),
+                sought: BTreeMap::new(),
+                seeking: false,
                 stored_positions: BTreeSet::new(),
                 position_listed: false,
             }),
@@ -372,7 +387,7 @@ impl Session {
     }
 
     /// Writes all of it again as it is, after a CONNECT that had it changed came to nothing.
-    pub fn restore_everything(&self, state: &State) -> Vec<Operation> {
+    pub fn restore_everything(&self, state: &State, sought: Vec<Operation>) -> Vec<Operation> {
         let nothing = Operation::Delete {
             space: Space::Sessions,
             key: self.store_key(),
@@ -391,6 +406,7 @@ impl Session {
                 operations.push(self.put_position(channel, position));
             }
         }
+        operations.extend(sought);
         operations
     }
 }

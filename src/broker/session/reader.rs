@@ -121,7 +121,11 @@ impl Reader {
 
     /// Goes on at `offset` of an append channel; what is under way is void.
     pub fn seek(&mut self, offset: u64) {
-        if let Reader::Append { consumer, .. } = self {
+        if let Reader::Append {
+            consumer, at_end, ..
+        } = self
+        {
+            *at_end = false;
             consumer.seek(offset);
         }
     }
@@ -246,6 +250,16 @@ impl Reader {
         match self {
             Reader::Append { consumer, .. } => consumer.take_lost(),
             Reader::Latest { .. } => 0,
+        }
+    }
+}
+
+impl Reader {
+    /// Values replaced while they waited for this subscriber, since the last call.
+    pub fn take_superseded(&mut self) -> u64 {
+        match self {
+            Reader::Append { .. } => 0,
+            Reader::Latest { consumer, .. } => consumer.take_superseded(),
         }
     }
 }

@@ -160,3 +160,97 @@ fn dead_letters_are_read_like_any_append_channel() {
         Some("expired")
     );
 }
+
+#[test]
+fn a_deletion_on_its_way_is_sent_again_and_a_value_of_a_pass_keeps_its_flag() {
+    let world = World::new();
+    let publisher = world.connect(connect("p"));
+    publisher.publish("state/kept", "1");
+    let client = world.connect(durable("a"));
+    client.subscribe("state/#");
+    publisher.publish("state/gone", "1");
+    publisher.publish("state/gone", "");
+    let seen = |messages: Vec<OutgoingPublish>| -> Vec<(String, String, bool)> {
+        let tell = |m: &OutgoingPublish| {
+            let topic = String::from_utf8(m.topic.to_vec()).unwrap();
+            (topic, payload(m), m.retain)
+        };
+        messages.iter().map(tell).collect()
+    };
+    let first = seen(client.messages());
+    let expected = [("state/kept", "1", true), ("state/gone", "", false)];
+    let expected = expected.map(|(t, p, retain)| (t.to_owned(), p.to_owned(), retain));
+    assert_eq!(first, expected);
+    client.lose();
+    let client = world.connect(durable("a"));
+    let again = client.messages();
+    assert!(again.iter().all(|message| message.dup));
+    assert_eq!(seen(again), expected);
+}
+
+#[test]
+fn a_subscribe_that_could_not_be_stored_has_skipped_nothing() {
+    let world = World::new();
+    let client = world.connect(durable("a"));
+    client.subscribe("events/#");
+    world.connect(connect("p")).publish("events/x", "1");
+    world
+        .store
+        .refuse_when(|_| Some(crate::storage::StoreError::ProviderFull));
+    let live_only = SubscribeRequest {
+        retain_handling: 2,
+        ..request("events/#")
+    };
+    // No room is a bound that was reached, and not a failure.
+    let refused = SubackReason::Refused(Reason::QuotaExceeded);
+    assert_eq!(client.subscribe_as(live_only), refused);
+    world.store.refuse_nothing();
+    assert_eq!(client.consume(), ["1"]);
+}
+
+#[test]
+fn values_that_the_filter_matches_no_more_are_counted_at_the_start() {
+    let World {
+        broker,
+        store,
+        time,
+        settings,
+        mut channels,
+    } = {
+        let world = World::new();
+        let client = world.connect(connect("a"));
+        for topic in ["state/a", "state/b", "state/b/c"] {
+            client.publish(topic, "1");
+        }
+        world
+    };
+    let latest = crate::broker::topic::ChannelIndex(1);
+    assert_eq!(broker.report_strays(latest), 0);
+    channels[1].source.filter = ChannelFilter::parse("state/b/#").unwrap();
+    let world = World::open(settings, channels, store, time);
+    assert_eq!(world.broker.report_strays(latest), 1);
+    // They stay where they were set, for whoever asks for them.
+    let client = world.connect(connect("b"));
+    client.subscribe("#");
+    assert_eq!(client.messages().len(), 3);
+}
+
+#[test]
+fn what_is_replaced_while_it_waits_is_counted() {
+    let world = World::new();
+    let client = world.connect(Connect {
+        receive_maximum: 1,
+        ..connect("a")
+    });
+    client.subscribe("state/#");
+    let publisher = world.connect(connect("p"));
+    publisher.publish("state/a", "1");
+    publisher.publish("state/b", "1");
+    let first = client.messages();
+    assert_eq!(first.len(), 1);
+    publisher.publish("state/b", "2");
+    client.ack(&first);
+    assert_eq!(client.consume(), ["2"]);
+    let counted = &world.broker.counters().latest_superseded;
+    assert_eq!(counted.load(std::sync::atomic::Ordering::Relaxed), 1);
+}

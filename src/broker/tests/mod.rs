@@ -5,6 +5,7 @@ mod channels;
 mod ownership;
 mod publishing;
 mod queues;
+mod requests;
 mod retention;
 mod sessions;
 mod subscribing;

@@ -24,9 +24,10 @@ fn a_filter_is_granted_or_refused_by_its_rule() {
             Refused(Reason::SharedSubscriptionsNotSupported),
         ),
         (
-            "$saguin/consumer/events/seek/reply",
-            Refused(Reason::ImplementationSpecific),
+            "$saguin/consumer/state/seek/reply",
+            Refused(Reason::TopicFilterInvalid),
         ),
+        ("$saguin/consumer/events/seek/reply", Granted(1)),
         ("$saguin/queue/jobs", Granted(1)),
     ] {
         assert_eq!(client.subscribe(filter), answer, "{filter}");
@@ -112,6 +113,13 @@ fn a_subscription_that_cannot_be_stored_is_refused_and_not_in_force() {
     world
         .store
         .refuse_when(|_| Some(crate::storage::StoreError::ProviderFull));
+    assert_eq!(
+        client.subscribe("live"),
+        SubackReason::Refused(Reason::QuotaExceeded)
+    );
+    world
+        .store
+        .refuse_when(|_| Some(crate::storage::StoreError::Failed("gone".into())));
     assert_eq!(
         client.subscribe("live"),
         SubackReason::Refused(Reason::ImplementationSpecific)
