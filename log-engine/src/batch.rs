@@ -359,12 +359,21 @@ impl Batch {
         asks && !self.operations.is_empty()
     }
 
-    /// Whether somebody inside the engine, or a start, waits for it: it waits for no company.
+    /// Whether it waits for no company: only what is published does. Whoever answers a job, connects
+    /// or subscribes would otherwise wait each time for others who may never come.
     pub(crate) fn is_urgent(&self) -> bool {
-        matches!(
-            self.operations.first(),
-            None | Some(Operation::Tidy(_) | Operation::Define { .. })
-        )
+        let published = |operation: &Operation| {
+            matches!(
+                operation,
+                Operation::Append { .. }
+                    | Operation::Set { .. }
+                    | Operation::Remove { .. }
+                    | Operation::Enqueue { .. }
+                    | Operation::Hold { .. }
+                    | Operation::Release { .. }
+            )
+        };
+        !self.operations.iter().any(published)
     }
 
     /// An upper bound of the bytes the batch takes in a frame.

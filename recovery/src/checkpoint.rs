@@ -108,8 +108,14 @@ fn verified(fs: &dyn FileSystem, path: &Path, reaches: u64) -> Result<Checkpoint
     let mut head = [0u8; CHECKPOINT_HEADER_BYTES];
     read_full_at(&*file, &mut head, 0).map_err(io)?;
     let header = CheckpointHeader::decode(&head).map_err(|e| e.to_string())?;
-    let (mut crc, mut at) = (0, 0);
     let end = bytes - CHECKPOINT_TRAILER_BYTES as u64;
+    let mut tail = [0u8; CHECKPOINT_TRAILER_BYTES];
+    read_full_at(&*file, &mut tail, end).map_err(io)?;
+    // Before all of it is read: whatever a file's length is, it may have been made so.
+    if !CheckpointTrailer::ends(&tail, chunk_bytes) {
+        return Err(CheckpointError::Shape("its end is not where it should be").to_string());
+    }
+    let (mut crc, mut at) = (0, 0);
     let mut block = vec![0u8; READ_BYTES.min(end as usize)];
     while at < end {
         let want = (end - at).min(block.len() as u64) as usize;
@@ -120,8 +126,6 @@ fn verified(fs: &dyn FileSystem, path: &Path, reaches: u64) -> Result<Checkpoint
         crc = crc32c::crc32c_append(crc, &block[..want]);
         at += want as u64;
     }
-    let mut tail = [0u8; CHECKPOINT_TRAILER_BYTES];
-    read_full_at(&*file, &mut tail, end).map_err(io)?;
     let trailer = CheckpointTrailer::decode(&tail, crc).map_err(|e| e.to_string())?;
     if trailer.reaches != reaches {
         return Err(format!(

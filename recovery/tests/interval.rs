@@ -525,6 +525,13 @@ fn a_commit_waits_for_company_and_is_closed_by_what_comes_first() {
         (closed_by_records, closed_by_interval, unbatched),
         (1, 0, 0)
     );
+    // What publishes nothing waits for nobody: a client that subscribes, a worker that is done.
+    let put = Operation::Put {
+        space: 9,
+        key: bytes::Bytes::from_static(b"session"),
+        value: bytes::Bytes::from_static(b"value"),
+    };
+    engine.submit(put).wait().unwrap();
     // A flush has nobody wait for company.
     let waits = engine.submit(append_op(c.log, "x"));
     engine.flush().unwrap();

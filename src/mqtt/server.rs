@@ -229,8 +229,12 @@ impl Server {
         if timeout(STORE_PATIENCE, stored.notified()).await.is_err() {
             tracing::warn!("positions could not be stored in time; what they lag is sent again");
         }
-        for task in self.tasks {
+        for task in &self.tasks {
             task.abort();
+        }
+        for task in self.tasks {
+            // A task in the middle of a sweep ends after it; the runtime must still be there then.
+            let _ = task.await;
         }
     }
 }

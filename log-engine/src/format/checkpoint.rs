@@ -185,6 +185,13 @@ impl CheckpointTrailer {
         out
     }
 
+    /// Whether bytes look like the trailer of a checkpoint of so many bytes of chunks, before any sum
+    /// is computed over them.
+    #[must_use]
+    pub fn ends(bytes: &[u8; CHECKPOINT_TRAILER_BYTES], chunk_bytes: u64) -> bool {
+        bytes[0..8] == END_MAGIC && u64_at(bytes, 24) == chunk_bytes
+    }
+
     /// Reads a trailer back, and verifies it with the file before it: `before` is the CRC32C of
     /// that.
     ///
