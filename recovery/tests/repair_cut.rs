@@ -239,7 +239,7 @@ fn cut_everywhere(damaged: &Image, is_kind: impl Fn(&DamageKind) -> bool) {
         let whole = check(image, &expected, &format!("image {i}"));
         new += usize::from(whole);
         // Now and then a cut inside the repair that follows.
-        if !whole && i % 23 == 0 || !whole && new > 0 {
+        if !whole && (i % 23 == 0 || new > 0) {
             let again = CutDisk::with(image);
             repair(&again);
             for (j, image) in again.take_images().iter().enumerate().step_by(7) {

@@ -1,5 +1,7 @@
 //! A channel's live records, one after another. The state says which frames hold them; recovery reads
-//! these again. Frames never change, so this is also true of an open log.
+//! these again. Frames never change while their segment belongs to the log. But a broker that has it open
+//! lets go of segments, and makes a new one of the file: what was alive in it lies elsewhere then, or is
+//! removed, so the log is read again.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -9,9 +11,10 @@ use saguin_log_engine::state::{Channel, Content, WorkEntry};
 use saguin_recovery::Walk;
 use saguin_recovery::body::Body;
 use saguin_recovery::salvage::{Kept, Salvage};
-use saguin_recovery::stored::{Read, Run, Stored, each_stored};
+use saguin_recovery::stored::{Read, ReadFault, Run, Stored, each_stored};
 
 use crate::cli::Failure;
+use crate::source::Log;
 
 /// One live record and where it lies.
 #[derive(Debug)]
@@ -46,6 +49,9 @@ impl<'a> Live<'a> {
     }
 }
 
+/// Readings of a log in which nothing more could be shown before it is given up.
+const READINGS: usize = 5;
+
 /// Shows every live record of the channel `id` at or above `from` to `sink`, in offset order.
 pub(crate) fn each(
     walk: &Walk,
@@ -53,6 +59,53 @@ pub(crate) fn each(
     from: u64,
     sink: &mut dyn FnMut(&Live<'_>) -> ControlFlow<()>,
 ) -> Result<(), Failure> {
+    let mut next = from;
+    let mut left = READINGS;
+    let mut again: Option<Walk> = None;
+    loop {
+        let before = next;
+        let walk = again.as_ref().unwrap_or(walk);
+        let mut show = |live: &Live<'_>| {
+            next = live.offset + 1;
+            sink(live)
+        };
+        let Err(fault) = pass(walk, id, before, &mut show) else {
+            return Ok(());
+        };
+        left = if next > before { READINGS } else { left - 1 };
+        let dir = fault.path.parent().and_then(Path::parent);
+        let Some(dir) = dir.filter(|_| left > 0 && !fault.path.exists()) else {
+            return Err(Failure::Read(fault.to_string()));
+        };
+        let log = Log::read(dir)?;
+        // Where nothing was shown or asked for by its offset, the oldest there is is as good a beginning.
+        if next > from || from > 1 {
+            removed_meanwhile(dir, &log.walk, id, next)?;
+        }
+        again = Some(log.walk);
+    }
+}
+
+/// What was removed while it was read is never passed over as if it had not been there (invariant 1).
+fn removed_meanwhile(dir: &Path, walk: &Walk, id: u32, next: u64) -> Result<(), Failure> {
+    let channel = walk.state.channel(id);
+    let floor = channel.map_or(0, |channel| channel.numbers.floor);
+    if next >= floor {
+        return Ok(());
+    }
+    Err(Failure::Read(format!(
+        "{}: records {next} to {} were removed while they were read; ask again, or ask a copy of a snapshot",
+        dir.display(),
+        floor - 1
+    )))
+}
+
+fn pass(
+    walk: &Walk,
+    id: u32,
+    from: u64,
+    sink: &mut dyn FnMut(&Live<'_>) -> ControlFlow<()>,
+) -> Result<(), ReadFault> {
     let Some(channel) = walk.state.channel(id) else {
         return Ok(());
     };
@@ -64,7 +117,6 @@ pub(crate) fn each(
         sink(&Live::new(read, job))
     };
     each_stored(&walk.segments, id, first, &mut *runs, &live, &mut show)
-        .map_err(|fault| Failure::Read(fault.to_string()))
 }
 
 /// The same of a damaged log: every record that can be read.
