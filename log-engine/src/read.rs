@@ -138,7 +138,11 @@ impl Engine {
         let mut frames = self.shared.frames();
         drop(published);
         frames.rest = self.shared.rests.take(channel, offset);
-        let mut gathered = Gathered::new(limit);
+        let ahead = anchors
+            .iter()
+            .map(|a| a.end().saturating_sub(a.offset.max(offset)))
+            .sum();
+        let mut gathered = Gathered::new(limit, ahead, numbers);
         for anchor in anchors {
             let wanted = anchor.offset.max(offset)..anchor.end();
             let read = frames.run(&anchor, channel, &mut |record_offset, record| {
@@ -449,13 +453,19 @@ struct Gathered {
 }
 
 impl Gathered {
-    fn new(limit: ReadLimit) -> Gathered {
+    /// With room for what `ahead` records of the channel come to by its own average, never for more
+    /// than the limit: a vector that grows costs a scan more than the reading.
+    fn new(limit: ReadLimit, ahead: u64, channel: Numbers) -> Gathered {
+        let average = channel.bytes.checked_div(channel.count).unwrap_or(0);
+        let by_bytes = limit.bytes.checked_div(average).unwrap_or(0) + 1;
+        let records = ahead.min(by_bytes).min(limit.records.max(1) as u64);
+        let block = records.saturating_mul(average).min(limit.bytes) as usize;
         Gathered {
             limit,
             bytes: 0,
-            block: Vec::new(),
-            records: Vec::new(),
-            ends: Vec::new(),
+            block: Vec::with_capacity(block),
+            records: Vec::with_capacity(records as usize),
+            ends: Vec::with_capacity(records as usize),
         }
     }
 
