@@ -209,22 +209,20 @@ impl Shared {
 
     fn tidy_until_closed(&self) {
         let mut wait = LOOK_EVERY;
+        let mut tidying = Fault::new("disk space is not given back; tried again");
+        let mut checkpoints = Fault::new("no checkpoint is written; tried again");
         while self.bell.wait(wait) {
-            wait = match self.tidy() {
+            let tidied = self.tidy();
+            wait = match tidied {
                 Ok(Tidied::Nothing) => LOOK_EVERY,
                 Ok(_) => REST,
-                Err(error) => {
-                    // A failed engine says so elsewhere, once.
-                    if self.latch.get().is_none() {
-                        tracing::warn!(%error, "disk space is not given back; tried again");
-                    }
-                    LOOK_EVERY * 10
-                }
+                Err(_) => LOOK_EVERY * 10,
             };
-            if let Err(error) = self.checkpoint_if_due()
-                && self.latch.get().is_none()
-            {
-                tracing::warn!(%error, "no checkpoint is written; tried again");
+            let checkpointed = self.checkpoint_if_due();
+            // A failed engine says so elsewhere, once.
+            if self.latch.get().is_none() {
+                tidying.tell(&tidied);
+                checkpoints.tell(&checkpointed);
             }
         }
     }
@@ -612,4 +610,29 @@ fn bounded(batch: &Batch, bytes: u64) -> Result<(), CommitError> {
         }
     }
     Ok(())
+}
+
+/// Something tried over and over: one line when it begins to fail, one when it fails otherwise, one
+/// when it is over.
+struct Fault {
+    what: &'static str,
+    told: Option<String>,
+}
+
+impl Fault {
+    fn new(what: &'static str) -> Fault {
+        Fault { what, told: None }
+    }
+
+    fn tell<T, E: std::fmt::Display>(&mut self, outcome: &Result<T, E>) {
+        let now = outcome.as_ref().err().map(ToString::to_string);
+        if now == self.told {
+            return;
+        }
+        match &now {
+            Some(error) => tracing::warn!(%error, "{}", self.what),
+            None => tracing::info!("over: {}", self.what),
+        }
+        self.told = now;
+    }
 }

@@ -17,8 +17,9 @@ struct OsFile(fs::File);
 
 #[derive(Debug)]
 struct OsLock {
-    // Dropping the handle releases the lock.
-    _held: fs::File,
+    // Dropping the handles releases the locks.
+    _file: fs::File,
+    _dir: fs::File,
 }
 
 impl Lock for OsLock {}
@@ -53,9 +54,13 @@ impl FileSystem for OsFiles {
     }
 
     fn open(&self, path: &Path, write: bool) -> io::Result<Arc<dyn File>> {
-        Ok(Arc::new(OsFile(
-            OpenOptions::new().read(true).write(write).open(path)?,
-        )))
+        let file = OpenOptions::new()
+            .read(true)
+            .write(write)
+            // A pipe under one of our names is an error at the first read, not a wait for a writer.
+            .custom_flags(rustix::fs::OFlags::NONBLOCK.bits() as i32)
+            .open(path)?;
+        Ok(Arc::new(OsFile(file)))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -78,11 +83,16 @@ impl FileSystem for OsFiles {
             .truncate(false)
             .mode(MODE)
             .open(path)?;
-        match file.try_lock() {
-            Ok(()) => Ok(Some(Box::new(OsLock { _held: file }))),
-            Err(fs::TryLockError::WouldBlock) => Ok(None),
-            Err(fs::TryLockError::Error(e)) => Err(e),
+        // The directory as well: the file can be removed by hand, and whoever locks the next one
+        // would write into the same log.
+        let dir = fs::File::open(path.parent().unwrap_or(Path::new(".")))?;
+        if !take_lock(&file)? || !take_lock(&dir)? {
+            return Ok(None);
         }
+        Ok(Some(Box::new(OsLock {
+            _file: file,
+            _dir: dir,
+        })))
     }
 
     fn available_space(&self, dir: &Path) -> io::Result<u64> {
@@ -96,6 +106,15 @@ impl FileSystem for OsFiles {
             done += rustix::rand::getrandom(&mut out[done..], flags)?;
         }
         Ok(())
+    }
+}
+
+/// Takes a file's lock; whether nobody else had it.
+fn take_lock(file: &fs::File) -> io::Result<bool> {
+    match file.try_lock() {
+        Ok(()) => Ok(true),
+        Err(fs::TryLockError::WouldBlock) => Ok(false),
+        Err(fs::TryLockError::Error(e)) => Err(e),
     }
 }
 
@@ -120,5 +139,32 @@ impl File for OsFile {
 
     fn len(&self) -> io::Result<u64> {
         Ok(self.0.metadata()?.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_outlives_the_removal_of_its_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let held = OsFiles.lock(&path).unwrap();
+        assert!(held.is_some());
+        fs::remove_file(&path).unwrap();
+        assert!(OsFiles.lock(&path).unwrap().is_none());
+        drop(held);
+        assert!(OsFiles.lock(&path).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_pipe_is_an_error_and_not_a_wait() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("00000000000000000001.ckpt");
+        let made = std::process::Command::new("mkfifo").arg(&path).status();
+        assert!(made.unwrap().success());
+        let pipe = OsFiles.open(&path, false).unwrap();
+        assert!(pipe.read_at(&mut [0; 8], 0).is_err());
     }
 }
