@@ -196,9 +196,12 @@ fn read(
     while let Some(segment) = segments.get(i).cloned() {
         let next = segments.get(i + 1).map(|s| &**s);
         let read = walker.segment(&segment, next, i + 2 == segments.len());
-        // Whatever does not fit together after a gap does so because of it.
+        // What contradicts the frames before it does so because of a gap. Frames that do not verify
+        // are another loss, and named themselves.
         let read = match (read, gap) {
-            (Err(RecoverError::Damage(_)), Some(number)) => Err(missing(number)),
+            (Err(RecoverError::Damage(d)), Some(number)) if is_contradiction(&d) => {
+                Err(missing(number))
+            }
             (read, _) => read,
         };
         let sealed = walker.reports.get(i).is_some_and(|report| report.sealed);
@@ -264,6 +267,10 @@ fn read(
         checkpoint: None,
         rejected: Vec::new(),
     })
+}
+
+fn is_contradiction(damage: &Damage) -> bool {
+    matches!(damage.kind, DamageKind::State(_))
 }
 
 /// The files of a log.

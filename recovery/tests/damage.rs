@@ -168,6 +168,14 @@ fn a_missing_duplicated_swapped_or_foreign_segment_is_named() {
             path.display()
         );
     }
+    // A frame that does not verify is not explained by it.
+    let both = files.copy();
+    both.remove(&paths[1]).unwrap();
+    both.edit(&paths[2], |bytes| bytes[4096 + 20] ^= 1);
+    let found = damage(&both);
+    assert!(matches!(found.kind, DamageKind::Frame { .. }), "{found}");
+    assert_eq!(found.path, paths[2]);
+
     let duplicated = files.copy();
     let content = contents(&files, &paths[1]);
     let other_name = paths[1].with_file_name(format!("{:020}.seg", 3));

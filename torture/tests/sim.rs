@@ -70,7 +70,7 @@ fn a_seed_runs_the_same_every_time() {
 /// What the simulator has found, with the seed that found it in the rig of that day. A seed's run
 /// changes with the rig and the engine; the deliberate defects are what keeps most of these findable
 /// (`sim --prove`).
-const FOUND: [(u64, &str); 10] = [
+const FOUND: [(u64, &str); 11] = [
     (0, "the directory of a new log was not made durable"),
     (
         19,
@@ -94,6 +94,10 @@ const FOUND: [(u64, &str); 10] = [
         "a frame refused for want of room came back after a power cut",
     ),
     (309, "the same"),
+    (
+        3290,
+        "a frame that did not verify was reported as a segment missing before it",
+    ),
     (
         11_956,
         "the id was durable before the first segment's name was",
