@@ -458,6 +458,7 @@ impl Run {
             // One that is synced for another reason takes its offsets below a ceiling all the same.
             let unsynced = submission.durability == Durability::Interval;
             self.kept.submitted(&ops, unsynced);
+            let before = self.options.max_bytes.map(|_| optimistic.clone());
             let owed = optimistic.apply(&ops);
             let publishes = ops.iter().any(Op::always_publishes);
             let relief = if publishes {
@@ -508,6 +509,8 @@ impl Run {
                             format!("{ops:?} refused at {bytes} of {max_bytes} bytes"),
                         );
                     }
+                    // Whatever happens to the rest, this one is not before it.
+                    optimistic = before.unwrap_or(optimistic);
                     self.counts.at_bound += 1;
                 }
                 Err(CommitError::NoSpace) if judged.no_room => self.counts.no_room += 1,
