@@ -16,7 +16,7 @@ use crate::broker::{Broker, BrokerSetup, ChannelSetup, QueueParts, Start, Wake};
 use crate::cli::LogFormat;
 use crate::config::{self, ChannelSettings, Config, ProtocolVersion};
 use crate::descriptors::bound_connections;
-use crate::mqtt::{MonotonicClock, Server, ServerSettings, StoreWake};
+use crate::mqtt::{MonotonicClock, Server, ServerSettings, ServerWakes};
 use crate::storage::log::{ChannelSpec, Durability, LogOptions, LogStore, PublishCommit};
 use crate::storage::{ChannelId, ChannelKind, Store};
 
@@ -60,9 +60,9 @@ async fn serve(config: &Config, log_format: LogFormat) -> Result<(), Box<dyn Err
     tracing::info!(id = %config.broker.id, "starting");
     let max_connections = bound_connections(config.broker.limits.max_connections);
     let clock = MonotonicClock::start();
-    let (store_wake, timer) = (StoreWake::default(), StoreWake::default());
-    let providers = open_providers(config, &store_wake.callback())?;
-    let broker = open_broker(config, &providers, clock, timer.callback())?;
+    let wakes = ServerWakes::default();
+    let providers = open_providers(config, &wakes)?;
+    let broker = open_broker(config, &providers, clock, wakes.timer.callback())?;
     let addresses: Vec<_> = config
         .broker
         .mqtt
@@ -75,8 +75,7 @@ async fn serve(config: &Config, log_format: LogFormat) -> Result<(), Box<dyn Err
         server_settings(config, max_connections),
         clock,
         &addresses,
-        store_wake,
-        timer,
+        wakes,
     )
     .await?;
     for address in server.addresses() {
@@ -174,7 +173,7 @@ struct Provider {
 
 fn open_providers(
     config: &Config,
-    wake: &Wake,
+    wakes: &ServerWakes,
 ) -> Result<BTreeMap<String, Provider>, Box<dyn Error>> {
     let mut providers = BTreeMap::new();
     for provider in &config.broker.storage.providers {
@@ -195,7 +194,8 @@ fn open_providers(
             publish_commit: publish_commit(provider.publish_commit),
             checkpoint_bytes: provider.checkpoint_bytes,
             only_provider: config.broker.storage.providers.len() == 1,
-            wake: wake.clone(),
+            wake: wakes.outcomes.callback(),
+            gather: Some(wakes.gather.callback()),
         };
         let opened = LogStore::open(&options, &specs);
         let (store, ids, report) =

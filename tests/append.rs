@@ -229,3 +229,30 @@ fn the_oldest_go_where_bytes_are_bounded_and_offsets_stay() {
         assert!(Instant::now() < deadline, "nothing went: {first:?}");
     }
 }
+
+#[test]
+fn publishes_sent_at_once_are_kept_or_refused_one_by_one() {
+    let broker = Broker::with_channels("{events: {type: append, max_bytes: 2KiB}}");
+    let mut publisher = hello("publisher").connect(&broker);
+    let large = "x".repeat(900);
+    // 900 + 8 + 16 counted, twice in 2,048, and room for a small one after what was refused.
+    let sent = [&large[..], &large, &large, "small", &large, "smaller"];
+    let ids = sent.map(|payload| {
+        publisher.send_publish(Publish {
+            qos: QoS::AtLeastOnce,
+            topic: text("events/a"),
+            payload: payload.to_owned().into(),
+            ..Publish::default()
+        })
+    });
+    let told = ids.map(|id| publisher.puback(id).reason);
+    let full = R::QuotaExceeded;
+    assert_eq!(
+        told,
+        [R::Success, R::Success, full, R::Success, full, R::Success]
+    );
+    let mut consumer = hello("consumer").connect(&broker);
+    consumer.follow("events/#");
+    expect(&mut consumer, &[&large, &large, "small", "smaller"]);
+    consumer.expect_nothing();
+}

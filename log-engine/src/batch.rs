@@ -347,7 +347,7 @@ impl From<Operation> for Batch {
 impl Batch {
     /// Whether it is the engine's own housekeeping.
     pub(crate) fn is_tidying(&self) -> bool {
-        matches!(self.operations.first(), Some(Operation::Tidy(_)))
+        is_tidying(&self.operations)
     }
 
     /// Whether it asks for a sync. One without operations asks for nothing.
@@ -383,6 +383,11 @@ impl Batch {
     }
 }
 
+/// Whether operations are the engine's own housekeeping.
+pub(crate) fn is_tidying(operations: &[Operation]) -> bool {
+    matches!(operations.first(), Some(Operation::Tidy(_)))
+}
+
 /// More than the kind byte and the numbers of any operation can take, and of the ceiling it may need.
 const FIXED_BOUND: usize = 100;
 
@@ -401,7 +406,7 @@ impl Operation {
         }
     }
 
-    fn encoded_bound(&self) -> u64 {
+    pub(crate) fn encoded_bound(&self) -> u64 {
         let opaque = match self {
             Operation::Define { name, .. } => name.len(),
             Operation::Append { record, .. }
@@ -448,6 +453,9 @@ pub struct Receipt {
     pub lsn: u64,
     /// Per operation, in order: the offset it took, or for `Define` the channel's id.
     pub offsets: Vec<Option<u64>>,
+    /// Operations that were refused, by their place, in order, and why; the others were kept. Only
+    /// [`Engine::submit_each`](crate::Engine::submit_each) has any.
+    pub refused: Vec<(usize, CommitError)>,
 }
 
 /// Why a batch was not kept. Nothing of it was.

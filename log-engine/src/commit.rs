@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use crate::batch::{CommitError, Receipt};
+use crate::batch::{CommitError, Operation, Receipt};
 use crate::breakage::{self, Breakage};
 use crate::engine::Shared;
 use crate::format::SEGMENT_HEADER_BYTES;
@@ -37,8 +37,17 @@ pub(crate) const TAKE: TakeLimit = TakeLimit {
 /// No line of a prologue takes more beside the channel's name.
 const PROLOGUE_LINE_BYTES: u64 = 80;
 
-/// A batch's offsets, or why it is refused.
-type Planned = Result<Vec<Option<u64>>, CommitError>;
+/// What a batch will be told once its frame is stored, or why it is refused.
+type Planned = Result<Receipt, CommitError>;
+
+/// Whether the bound on the log refused a batch, or any of what was judged by itself.
+fn at_bound(planned: &Planned) -> bool {
+    let is_bound = |error: &CommitError| matches!(error, CommitError::LogFull { .. });
+    match planned {
+        Ok(receipt) => receipt.refused.iter().any(|(_, refusal)| is_bound(refusal)),
+        Err(refusal) => is_bound(refusal),
+    }
+}
 
 /// The commit thread's work. It alone changes the published state and the end of the log.
 pub(crate) struct Committer {
@@ -133,7 +142,6 @@ impl Committer {
                 let _ = self.store(true);
                 return self.shared.outcomes_ready();
             }
-            let at_bound = |p: &Planned| matches!(p, Err(CommitError::LogFull { .. }));
             if planned.iter().any(at_bound) {
                 self.shared.room.set_refused(true);
             }
@@ -178,6 +186,9 @@ impl Committer {
             let planner = &mut self.planner;
             let planned = self.taken.iter_mut().map(|p| {
                 let offsets = std::mem::take(&mut p.offsets);
+                if p.each {
+                    return Ok(planner.add_each(&published.state, &p.batch, offsets, &limit));
+                }
                 planner.add(&published.state, &p.batch, offsets, &limit)
             });
             let planned = planned.collect();
@@ -228,11 +239,19 @@ impl Committer {
         let Some(alive) = alive else { return };
         let published = read(&self.shared.published);
         let freed = alive.saturating_sub(published.state.alive_bytes());
-        let relief = self
-            .taken
-            .iter()
-            .filter(|p| !p.batch.is_tidying() && relieves(&published.state, &p.batch));
-        let written: u64 = relief.map(|p| p.bytes).sum();
+        let state = &published.state;
+        let relief = |p: &Pending| match &p.batch.operations[..] {
+            together if !p.each && relieves(state, together) => p.bytes,
+            each if p.each => {
+                let alone = each
+                    .iter()
+                    .filter(|o| relieves(state, std::slice::from_ref(*o)));
+                alone.map(Operation::encoded_bound).sum()
+            }
+            _ => 0,
+        };
+        let others = self.taken.iter().filter(|p| !p.batch.is_tidying());
+        let written: u64 = others.map(relief).sum();
         let used = self.shared.directory_bytes();
         self.shared.room.earn(written + freed, used);
     }
@@ -263,19 +282,15 @@ impl Committer {
         self.planner.must_sync() && !mixed
     }
 
-    fn count(
-        &self,
-        planned: &[Result<Vec<Option<u64>>, CommitError>],
-        stored: &Result<u64, CommitError>,
-        closed: Closed,
-    ) {
+    fn count(&self, planned: &[Planned], stored: &Result<u64, CommitError>, closed: Closed) {
         let meters = &self.shared.meters;
         let others = self.taken.iter().zip(planned);
         let others = others.filter(|(p, kept)| kept.is_ok() && !p.batch.is_tidying());
         let (mut batches, mut operations, mut bytes) = (0, 0, 0);
-        for (pending, _) in others {
+        for (pending, kept) in others {
+            let refused = kept.as_ref().map_or(0, |receipt| receipt.refused.len());
             batches += u64::from(!pending.batch.operations.is_empty());
-            operations += pending.batch.operations.len() as u64;
+            operations += (pending.batch.operations.len() - refused) as u64;
             bytes += pending.bytes;
         }
         match stored {
@@ -363,10 +378,13 @@ impl Committer {
 
     /// Completes every batch in the order it was submitted.
     fn complete(&mut self, planned: Vec<Planned>, stored: &Result<u64, CommitError>) {
-        for (pending, offsets) in self.taken.drain(..).zip(planned) {
-            let outcome: Outcome = match (offsets, stored) {
+        for (pending, planned) in self.taken.drain(..).zip(planned) {
+            let outcome: Outcome = match (planned, stored) {
                 (Err(refusal), _) => Err(refusal),
-                (Ok(offsets), Ok(lsn)) => Ok(Receipt { lsn: *lsn, offsets }),
+                (Ok(receipt), Ok(lsn)) => Ok(Receipt {
+                    lsn: *lsn,
+                    ..receipt
+                }),
                 (Ok(_), Err(failed)) => Err(failed.clone()),
             };
             pending.completion.complete(outcome);

@@ -11,7 +11,7 @@ use crate::checkpoint::Checkpointed;
 use crate::commit::{Committer, TAKE};
 use crate::counters::Meters;
 use crate::format::{FrameBuilder, Kind, MAX_BODY_BYTES, MAX_NAME_BYTES};
-use crate::handoff::{Callback, Completion, Handoff, Pending, PublishCommit, Ticket};
+use crate::handoff::{Callback, Completion, Gather, Handoff, Pending, PublishCommit, Ticket};
 use crate::latch::{Failure, Latch};
 use crate::plan::Planner;
 use crate::resume::Rests;
@@ -73,6 +73,10 @@ pub struct Options {
     pub idle: Duration,
     /// See [`Wake`].
     pub wake: Option<Wake>,
+    /// Where it is given and commits share a frame as they come, a commit holds what is on its way
+    /// to the engine when it begins, and not just what came first: the engine asks, and waits for
+    /// [`Engine::go`], at most [`idle`](Self::idle). Only what is submitted with a callback waits so.
+    pub gather: Option<Gather>,
 }
 
 impl Default for Options {
@@ -90,6 +94,7 @@ impl Default for Options {
             publish_commit: PublishCommit::AsTheyCome,
             idle: Duration::from_secs(1),
             wake: None,
+            gather: None,
         }
     }
 }
@@ -229,14 +234,16 @@ impl Shared {
 
     pub(crate) fn submit(&self, batch: Batch) -> Ticket {
         let (ticket, completion) = Ticket::new();
-        self.push(batch, completion);
+        self.push(batch, false, completion);
         ticket
     }
 
-    fn push(&self, batch: Batch, completion: Completion) {
+    fn push(&self, batch: Batch, each: bool, completion: Completion) {
         let bytes = batch.encoded_bound();
         let mut pending = Pending {
             batch,
+            each,
+            gathers: matches!(completion, Completion::Call(_)),
             bytes,
             offsets: Vec::new(),
             completion,
@@ -397,7 +404,7 @@ impl Engine {
             }),
             segments: Segments::new(segments),
             rests: Rests::default(),
-            handoff: Handoff::new(TAKE, options.publish_commit),
+            handoff: Handoff::new(TAKE, options.publish_commit, options.gather.clone()),
             latch: Latch::default(),
             next_segment: readiness,
             fs,
@@ -436,7 +443,7 @@ impl Engine {
     /// submitted. Never blocks on the disk.
     pub fn submit(&self, batch: impl Into<Batch>) -> Ticket {
         let (ticket, completion) = Ticket::new();
-        self.push(batch.into(), completion);
+        self.shared.push(batch.into(), false, completion);
         ticket
     }
 
@@ -444,11 +451,26 @@ impl Engine {
     /// [`Options::wake`] is called. A batch refused at once is completed on the calling thread, and
     /// `wake` is called there too.
     pub fn submit_with(&self, batch: impl Into<Batch>, done: Callback) {
-        self.push(batch.into(), Completion::Call(done));
+        let completion = Completion::Call(done);
+        self.shared.push(batch.into(), false, completion);
     }
 
-    fn push(&self, batch: Batch, completion: Completion) {
-        self.shared.push(batch, completion);
+    /// As [`submit_with`](Self::submit_with), but each operation is kept or refused by itself, in
+    /// its turn: what many publishers sent costs one hand-over. They share a frame; the receipt
+    /// names those that were [refused](crate::Receipt::refused). An error is all of theirs.
+    pub fn submit_each(&self, batch: Batch, done: Callback) {
+        self.shared.push(batch, true, Completion::Call(done));
+    }
+
+    /// Answers [`Options::gather`]: nothing more is on its way, and what waits is committed.
+    pub fn go(&self) {
+        self.shared.handoff.go();
+    }
+
+    /// Batches that wait to be committed.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.shared.handoff.waiting()
     }
 
     /// Witnesses the last frame now, as [`Options::idle`] would later: before the next batch is

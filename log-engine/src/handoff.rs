@@ -18,6 +18,13 @@ use crate::sync::{Arc, Condvar, Mutex, MutexGuard, lock};
 /// The outcome of one batch.
 pub type Outcome = Result<Receipt, CommitError>;
 
+/// Called where a batch waits for the commit thread, which waits to be told that no more is on its
+/// way: whoever gave it calls [`Engine::go`](crate::Engine::go) soon. It must not block.
+pub type Gather = std::sync::Arc<dyn Fn() + Send + Sync>;
+
+/// Operations that are worth a commit whatever else is on its way.
+const WORTH_A_COMMIT: usize = 32;
+
 /// Called on the commit thread with the outcome. It must not block and must not panic.
 pub type Callback = Box<dyn FnOnce(Outcome) + Send>;
 
@@ -43,6 +50,10 @@ impl Completion {
 /// A batch on its way.
 pub(crate) struct Pending {
     pub(crate) batch: Batch,
+    /// Each of its operations is judged by itself.
+    pub(crate) each: bool,
+    /// It waits for what else is on its way.
+    pub(crate) gathers: bool,
     pub(crate) bytes: u64,
     /// Room for its offsets, taken on the caller's thread: the commit thread allocates nothing for
     /// a batch.
@@ -123,6 +134,12 @@ struct Queue {
     records: usize,
     /// Batches among it that wait for no company.
     urgent: usize,
+    /// Batches among it that do not wait for what is on its way.
+    prompt: usize,
+    /// Whoever knows what is on its way was asked, and has not answered.
+    gathering: bool,
+    /// Nothing more is on its way.
+    go: bool,
     /// The first of it was kept waiting for company.
     waited: bool,
     closing: bool,
@@ -136,6 +153,8 @@ struct Queue {
 
 pub(crate) struct Handoff {
     limit: TakeLimit,
+    /// Asked for what is on its way, where commits wait for no company beyond it.
+    gather: Option<Gather>,
     company: Option<Company>,
     /// What ends a commit that waits for no company.
     closed: Closed,
@@ -176,6 +195,15 @@ impl Queue {
         }
     }
 
+    /// Whether a commit waits for nothing more that may be on its way.
+    fn gathered(&self, limit: TakeLimit) -> bool {
+        self.go
+            || self.prompt > 0
+            || self.records >= WORTH_A_COMMIT
+            || self.full(limit)
+            || self.closing
+    }
+
     /// Hands over what one frame takes.
     fn give(&mut self, into: &mut Vec<Pending>, limit: TakeLimit) {
         let mut bytes = 0;
@@ -191,13 +219,19 @@ impl Queue {
             self.bytes -= next.bytes;
             self.records -= next.batch.operations.len();
             self.urgent -= usize::from(next.batch.is_urgent());
+            self.prompt -= usize::from(!next.gathers);
             into.push(next);
         }
+        (self.gathering, self.go) = (false, false);
     }
 }
 
 impl Handoff {
-    pub(crate) fn new(mut limit: TakeLimit, publish_commit: PublishCommit) -> Handoff {
+    pub(crate) fn new(
+        mut limit: TakeLimit,
+        publish_commit: PublishCommit,
+        gather: Option<Gather>,
+    ) -> Handoff {
         let (company, closed) = match publish_commit {
             PublishCommit::AsTheyCome => (None, Closed::Commit),
             PublishCommit::Alone => {
@@ -210,6 +244,7 @@ impl Handoff {
         };
         Handoff {
             limit,
+            gather: gather.filter(|_| publish_commit == PublishCommit::AsTheyCome),
             company,
             closed,
             queue: Mutex::new(Queue::default()),
@@ -247,7 +282,12 @@ impl Handoff {
         let first = queue.waiting.is_empty();
         queue.records += pending.batch.operations.len();
         queue.urgent += usize::from(pending.batch.is_urgent());
+        queue.prompt += usize::from(!pending.gathers);
         queue.waiting.push_back(pending);
+        if let Some(gather) = &self.gather {
+            self.gather_or_wake(queue, gather);
+            return Ok(());
+        }
         // The commit thread sleeps on an empty queue, and the batch that ends that wakes it; or it
         // waits for company, and the batch that ends that does.
         let ends_wait = |company: Company| {
@@ -260,6 +300,38 @@ impl Handoff {
             self.arrived.notify_one();
         }
         Ok(())
+    }
+
+    /// A batch came to a commit thread that gathers: once it sleeps it is woken where nothing is
+    /// waited for any more, and whoever knows is asked otherwise.
+    fn gather_or_wake(&self, mut queue: MutexGuard<'_, Queue>, gather: &Gather) {
+        let wake = queue.asleep && queue.gathered(self.limit);
+        let ask = queue.asleep && !wake && !std::mem::replace(&mut queue.gathering, true);
+        drop(queue);
+        if wake {
+            self.arrived.notify_one();
+        } else if ask {
+            gather();
+        }
+    }
+
+    /// Nothing more is on its way: what waits is committed.
+    pub(crate) fn go(&self) {
+        let mut queue = lock(&self.queue);
+        if !std::mem::take(&mut queue.gathering) || queue.waiting.is_empty() {
+            return;
+        }
+        queue.go = true;
+        let asleep = queue.asleep;
+        drop(queue);
+        if asleep {
+            self.arrived.notify_one();
+        }
+    }
+
+    /// Batches that wait: for whoever gathers to see whether there are more than before.
+    pub(crate) fn waiting(&self) -> usize {
+        lock(&self.queue).waiting.len()
     }
 
     /// Takes what waits, in order, into `into`; waits up to `idle` for the first, and no longer than
@@ -283,7 +355,24 @@ impl Handoff {
             if let Some(first) = queue.waiting.front() {
                 let arrived = first.arrived;
                 let Some(company) = self.company else {
-                    break self.closed;
+                    let Some(gather) = &self.gather else {
+                        break self.closed;
+                    };
+                    if queue.gathered(self.limit) {
+                        break self.closed;
+                    }
+                    if !std::mem::replace(&mut queue.gathering, true) {
+                        drop(queue);
+                        gather();
+                        queue = lock(&self.queue);
+                        continue;
+                    }
+                    let time = left().map_or(idle, |left| left.min(idle));
+                    let (back, timed_out) = self.wait(queue, time);
+                    queue = back;
+                    // Nobody has answered for that long: nothing waits for ever.
+                    queue.go |= timed_out;
+                    continue;
                 };
                 match queue.company(company, arrived, self.limit) {
                     Ok(closed) => break closed,

@@ -55,7 +55,7 @@ pub use engine::{
     Engine, MAX_BATCH_BYTES, MAX_BATCH_OPERATIONS, MAX_KEY_BYTES, MAX_SEGMENT_BYTES,
     MAX_VALUE_BYTES, MIN_SEGMENT_BYTES, Options, Recovered, Wake,
 };
-pub use handoff::{Callback, Outcome, PublishCommit, Ticket};
+pub use handoff::{Callback, Gather, Outcome, PublishCommit, Ticket};
 pub use latch::Failure;
 pub use read::{ReadError, ReadLimit, ReadRecords};
 pub use room::BoundTooSmall;

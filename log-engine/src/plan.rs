@@ -2,6 +2,7 @@
 //! already holds, hands out offsets in queue order, and encodes.
 //!
 //! A batch is planned whole or not at all: a refusal undoes what its earlier operations left here.
+//! Operations that were submitted to be judged each by itself are so many batches of one.
 //! Nothing of this is visible to readers; a frame that does not become durable is dropped with
 //! [`Planner::begin`].
 
@@ -9,7 +10,9 @@ use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
 
-use crate::batch::{Batch, ChannelId, CommitError, NewRecord, Operation, Tidy, TidyStep, TrimPlan};
+use crate::batch::{
+    Batch, ChannelId, CommitError, NewRecord, Operation, Receipt, Tidy, TidyStep, TrimPlan,
+};
 use crate::breakage::{self, Breakage};
 use crate::format::{
     FrameBuilder, Kind, MAX_NAME_BYTES, Op, POSITIONS, RecordRef, decode_position,
@@ -108,12 +111,54 @@ impl Planner {
         batch: &Batch,
         mut offsets: Vec<Option<u64>>,
         limit: &PublishLimit,
-    ) -> Result<Vec<Option<u64>>, CommitError> {
+    ) -> Result<Receipt, CommitError> {
+        let sync = batch.is_sync();
+        self.add_together(state, &batch.operations, sync, &mut offsets, limit)?;
+        Ok(Receipt {
+            offsets,
+            ..Receipt::default()
+        })
+    }
+
+    /// Adds each operation of a batch that may be added, and says which may not.
+    pub(crate) fn add_each(
+        &mut self,
+        state: &State,
+        batch: &Batch,
+        mut offsets: Vec<Option<u64>>,
+        limit: &PublishLimit,
+    ) -> Receipt {
+        let sync = batch.is_sync();
+        let mut refused = Vec::new();
+        for (place, operation) in batch.operations.iter().enumerate() {
+            let alone = std::slice::from_ref(operation);
+            if let Err(refusal) = self.add_together(state, alone, sync, &mut offsets, limit) {
+                offsets.truncate(place);
+                offsets.push(None);
+                refused.push((place, refusal));
+            }
+        }
+        Receipt {
+            lsn: 0,
+            offsets,
+            refused,
+        }
+    }
+
+    /// Adds operations, all of them or none.
+    fn add_together(
+        &mut self,
+        state: &State,
+        operations: &[Operation],
+        sync: bool,
+        offsets: &mut Vec<Option<u64>>,
+        limit: &PublishLimit,
+    ) -> Result<(), CommitError> {
         let mark = (self.frame.mark(), self.records.len());
         self.undo.clear();
-        self.sync_batch = batch.is_sync();
-        self.unsynced = !self.sync_batch;
-        for operation in &batch.operations {
+        self.sync_batch = sync;
+        self.unsynced = !sync;
+        for operation in operations {
             match self.operation(state, operation) {
                 Ok(offset) => offsets.push(offset),
                 Err(refusal) if breakage::is(Breakage::HalfBatch) => return Err(refusal),
@@ -126,7 +171,7 @@ impl Planner {
             }
         }
         let added = self.frame.operations() > mark.0.1;
-        if relieves(state, batch) {
+        if relieves(state, operations) {
             self.relieves |= added;
         } else if added && self.frame.frame_len() as u64 > limit.frame_bytes {
             self.frame.rollback(mark.0);
@@ -137,7 +182,7 @@ impl Planner {
             self.publishes |= added;
         }
         self.must_sync |= self.sync_batch;
-        Ok(offsets)
+        Ok(())
     }
 
     fn operation(

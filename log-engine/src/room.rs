@@ -35,7 +35,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::batch::{Batch, Operation};
+use crate::batch::{Operation, is_tidying};
 use crate::breakage::{self, Breakage};
 use crate::engine::{MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES, Options};
 use crate::format::POSITIONS;
@@ -130,13 +130,12 @@ impl Options {
     }
 }
 
-/// Whether all of a batch relieves; see the table of this module.
-pub(crate) fn relieves(state: &State, batch: &Batch) -> bool {
-    if breakage::is(Breakage::BoundRefusesRelief) && !batch.is_tidying() {
+/// Whether all of what is judged together relieves; see the table of this module.
+pub(crate) fn relieves(state: &State, operations: &[Operation]) -> bool {
+    if breakage::is(Breakage::BoundRefusesRelief) && !is_tidying(operations) {
         return false;
     }
-    let mut operations = batch.operations.iter();
-    operations.all(|operation| match operation {
+    operations.iter().all(|operation| match operation {
         Operation::Append { .. }
         | Operation::Set { .. }
         | Operation::Enqueue { .. }

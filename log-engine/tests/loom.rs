@@ -14,8 +14,8 @@ use loom::thread;
 use saguin_log_engine::format::Kind;
 use saguin_log_engine::storage::{FileSystem, MemFiles};
 use saguin_log_engine::{
-    ChannelId, CommitError, Engine, Layout, MIN_SEGMENT_BYTES, NewRecord, Operation, Options,
-    ReadLimit, Recovered, create_log,
+    ChannelId, CommitError, Engine, Gather, Layout, MIN_SEGMENT_BYTES, NewRecord, Operation,
+    Options, Outcome, ReadLimit, Recovered, create_log,
 };
 use saguin_recovery::{Reading, Walk, walk};
 
@@ -32,6 +32,13 @@ fn files() -> MemFiles {
 
 /// An engine over a copy of `files`, its commit thread running, as a thread of the model.
 fn start(files: &MemFiles) -> (Arc<Engine>, MemFiles, thread::JoinHandle<()>) {
+    start_with(files, None)
+}
+
+fn start_with(
+    files: &MemFiles,
+    gather: Option<Gather>,
+) -> (Arc<Engine>, MemFiles, thread::JoinHandle<()>) {
     let files = files.copy();
     let fs: Arc<dyn FileSystem> = Arc::new(files.clone());
     let layout = Layout::new(Path::new("/data"));
@@ -57,6 +64,7 @@ fn start(files: &MemFiles) -> (Arc<Engine>, MemFiles, thread::JoinHandle<()>) {
     let options = Options {
         segment_bytes: MIN_SEGMENT_BYTES + 8192,
         prepare_ahead: false,
+        gather,
         ..Options::default()
     };
     let (engine, commits) = Engine::for_model(recovered, &options).expect("an engine");
@@ -220,6 +228,63 @@ fn a_ticket_that_is_awaited_is_woken() {
         let (engine, _, commits) = start(files);
         let receipt = loom::future::block_on(engine.submit(append()));
         assert_eq!(receipt.expect("kept").offsets, [Some(1)]);
+        engine.close();
+        commits.join().expect("the commit thread");
+    });
+}
+
+/// Whoever knows what is on its way, and how many publishes were answered.
+#[derive(Default)]
+struct Gate {
+    asked_and_answered: loom::sync::Mutex<(bool, usize)>,
+    changed: loom::sync::Condvar,
+}
+
+impl Gate {
+    fn change(&self, change: impl FnOnce(&mut (bool, usize))) {
+        change(&mut self.asked_and_answered.lock().expect("no panic"));
+        self.changed.notify_all();
+    }
+
+    /// Lets every commit go that asks, until so many publishes were answered.
+    fn keep(&self, engine: &Engine, publishes: usize) {
+        let mut state = self.asked_and_answered.lock().expect("no panic");
+        while state.1 < publishes {
+            if std::mem::take(&mut state.0) {
+                drop(state);
+                engine.go();
+                state = self.asked_and_answered.lock().expect("no panic");
+            } else {
+                state = self.changed.wait(state).expect("no panic");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_commit_that_waits_for_what_is_on_its_way_leaves_nobody_waiting() {
+    model(2, |files| {
+        let gate = Arc::new(Gate::default());
+        let asks = gate.clone();
+        let gather: Gather = Arc::new(move || asks.change(|state| state.0 = true));
+        let (engine, _, commits) = start_with(files, Some(gather));
+        let publisher = {
+            let (engine, gate) = (engine.clone(), gate.clone());
+            thread::spawn(move || {
+                for _ in 0..2 {
+                    let gate = gate.clone();
+                    let done = move |outcome: Outcome| {
+                        outcome.expect("kept");
+                        gate.change(|state| state.1 += 1);
+                    };
+                    engine.submit_with(append(), Box::new(done));
+                }
+            })
+        };
+        // Whoever waits for a ticket waits for nobody's word.
+        engine.submit(append()).wait().expect("kept");
+        gate.keep(&engine, 2);
+        publisher.join().expect("the publisher");
         engine.close();
         commits.join().expect("the commit thread");
     });

@@ -82,6 +82,10 @@ enum Step {
     },
     /// Two appends and a job that is not there, in one batch: refused whole.
     Refused,
+    /// Six changes and a note, each judged by itself: three are refused.
+    Each {
+        len: usize,
+    },
     Tidy,
     Flush,
     /// A checkpoint, with these steps in the middle of it, one before each write.
@@ -122,6 +126,7 @@ fn change() -> impl Strategy<Value = Step> {
         2 => (0..4u8, 0..=105u64).prop_map(|(who, part)| Step::Position { who, part }),
         1 => (0..4u8).prop_map(|who| Step::DeletePosition { who }),
         1 => Just(Step::Refused),
+        3 => (0..300usize).prop_map(|len| Step::Each { len }),
         2 => Just(Step::Tidy),
         1 => Just(Step::Flush),
     ]
@@ -434,10 +439,61 @@ fn apply(engine: &Engine, c: &Channels, model: &mut Model, step: &Step, how: How
             let refused = engine.submit(batch).wait();
             assert!(matches!(refused, Err(CommitError::NoSuchItem { .. })));
         }
+        Step::Each { len } => each(engine, c, model, len, how),
         Step::Tidy => while engine.tidy().unwrap() != Tidied::Nothing {},
         Step::Flush => engine.flush().unwrap(),
         Step::Checkpoint(_) | Step::Close | Step::Die | Step::Cut => {}
     }
+}
+
+/// Operations that were published together and have nothing to do with each other: those that are
+/// refused leave no trace, and the others are kept in their order.
+fn each(engine: &Engine, c: &Channels, model: &mut Model, len: usize, how: How) {
+    let body = body(len, how.n);
+    let append = |channel: ChannelId, max_bytes| Operation::Append {
+        channel,
+        record: record(&body),
+        max_bytes,
+    };
+    let operations = vec![
+        append(c.dead, Some(0)),
+        append(c.log, None),
+        Operation::Resolve {
+            channel: c.work,
+            offset: u64::MAX,
+        },
+        Operation::Set {
+            channel: c.map,
+            key: key(2),
+            record: record(&body),
+        },
+        Operation::Enqueue {
+            channel: c.work,
+            record: record(&body),
+            max_bytes: Some(0),
+        },
+        append(c.log, None),
+    ];
+    let (told, outcome) = std::sync::mpsc::channel();
+    let done = move |outcome| told.send(outcome).unwrap();
+    engine.submit_each(how.batch(operations), Box::new(done));
+    let receipt = outcome.recv().unwrap().unwrap();
+    let refused: Vec<_> = receipt.refused.iter().map(|(place, _)| *place).collect();
+    assert_eq!(refused, [0, 2, 4]);
+    let (first, value) = (model.append(0, &body), model.next_change);
+    model.map.insert(key(2), (value, Some(body.clone())));
+    model.next_change += 1;
+    let second = model.append(0, &body);
+    let kept = [
+        None,
+        Some(first),
+        None,
+        Some(value),
+        None,
+        Some(second),
+        None,
+    ];
+    assert_eq!(receipt.offsets, kept);
 }
 
 fn held(model: &Model, pick: usize) -> Option<Bytes> {

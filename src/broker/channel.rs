@@ -121,6 +121,10 @@ impl Channel {
         lock(&self.readers).remove(&session.key);
     }
 
+    pub fn has_readers(&self) -> bool {
+        !lock(&self.readers).is_empty()
+    }
+
     pub fn readers(&self) -> Vec<Arc<Session>> {
         lock(&self.readers).values().cloned().collect()
     }

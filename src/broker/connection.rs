@@ -5,16 +5,18 @@
 
 use std::sync::{Arc, Mutex};
 
+use super::burst::Burst;
 use super::connect::Wakes;
 use super::counters::{Refused, bump};
 use super::deliver::{Reads, Turn};
 use super::packet::{Outgoing, Protocol, Publish};
-use super::publish::Publisher;
+use super::publish::{Destination, Publisher};
 use super::reason::{Reason, Refusal};
 use super::session::acks::Outcome;
 use super::session::{Session, State};
 use super::time::Now;
 use super::{Broker, lock};
+use crate::storage::ChannelKind;
 
 /// What the reader does after a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -173,8 +175,17 @@ impl Connection {
         self.handle.close_quietly();
     }
 
-    /// A PUBLISH. The reader has seen [`may_read`](Self::may_read).
+    /// A PUBLISH by itself. The reader has seen [`may_read`](Self::may_read).
     pub fn publish(&self, publish: Publish, now: Now) -> Flow {
+        let mut burst = Burst::default();
+        let flow = self.publish_in(&mut burst, publish, now);
+        self.flush(&mut burst);
+        flow
+    }
+
+    /// A PUBLISH among others: what a channel is to keep of it waits in the burst, which the reader
+    /// [flushes](Self::flush). The reader has seen [`may_read`](Self::may_read).
+    pub fn publish_in(&self, burst: &mut Burst, publish: Publish, now: Now) -> Flow {
         bump(&self.broker.counters.publishes_received);
         if publish.qos > 1 {
             self.close(Refusal::new(
@@ -191,6 +202,7 @@ impl Connection {
             return Flow::Stop;
         }
         if let Some(ask) = self.broker.asked(&publish) {
+            self.flush(burst);
             return self.take_request(&publish, ask);
         }
         let ticket = match self.reserve(&publish) {
@@ -198,9 +210,22 @@ impl Connection {
             Err(flow) => return flow,
         };
         let publisher = Publisher {
-            client_id: &self.session.client_id,
+            client_id: &self.session.publisher,
             worker: Some(self.number),
         };
+        let destination = match burst.known(&publish.topic) {
+            Some(channel) => self
+                .broker
+                .check_bounds(&publish)
+                .map(|()| Destination::Channel(channel)),
+            None => self.broker.judge(&publish),
+        };
+        if let Ok(Destination::Channel(channel)) = destination
+            && self.broker.channel(channel).kind != ChannelKind::Queue
+        {
+            self.keep(burst, ticket, channel, publish, now);
+            return Flow::Continue;
+        }
         let session = self.session.clone();
         let number = self.number;
         self.broker.publish(
@@ -318,6 +343,21 @@ impl Connection {
 }
 
 impl Session {
+    /// The outcomes of publishes of connection `number`, as [`settle`](Self::settle).
+    pub(super) fn settle_all(&self, number: u64, outcomes: Vec<(u64, Outcome)>) {
+        let mut state = self.lock();
+        let Some(link) = state.owned_by(number) else {
+            return;
+        };
+        let mut due = false;
+        for (ticket, outcome) in outcomes {
+            due |= link.acks.settle(ticket, outcome);
+        }
+        if due {
+            link.handle.wake_writer();
+        }
+    }
+
     /// The outcome of a publish of connection `number`: its PUBACK goes out in its turn.
     pub(super) fn settle(&self, number: u64, ticket: u64, outcome: Outcome) {
         let mut state = self.lock();

@@ -11,6 +11,7 @@
 //! subscription index, a channel's list of readers or one of the broker's small lists. None is
 //! held across a store read, and none is held by anything that waits.
 
+mod burst;
 mod channel;
 mod connect;
 mod connection;
@@ -47,6 +48,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use crate::storage::Store;
 
+pub use burst::Burst;
 pub use channel::{ChannelSetup, QueueParts, Start};
 pub use connect::{Claim, Wakes};
 pub use connection::{Connection, Flow, Taken};

@@ -24,20 +24,27 @@ pub(crate) type Answer = Box<dyn FnOnce(Outcome) + Send>;
 /// Who publishes. A queue's answer is only taken from a live connection.
 pub(crate) struct Publisher<'a> {
     /// Its client identifier, kept for No Local.
-    pub client_id: &'a str,
+    pub client_id: &'a Bytes,
     /// Its connection's number among the workers of queues; `None` for a Will.
     pub worker: Option<u64>,
 }
 
 /// Where a publish goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Destination<'a> {
+pub(crate) enum Destination<'a> {
     Broadcast,
     Channel(ChannelIndex),
     QueueResponse(&'a str),
 }
 
 impl Broker {
+    /// Where a publish goes, or the rule it breaks.
+    pub(crate) fn judge<'a>(&self, publish: &'a Publish) -> Result<Destination<'a>, Refusal> {
+        let destination = self.destination(text(&publish.topic))?;
+        self.check_bounds(publish)?;
+        Ok(destination)
+    }
+
     /// Carries a publish out. `answer` is called exactly once, perhaps before this returns.
     pub(crate) fn publish(
         self: &Arc<Self>,
@@ -47,21 +54,22 @@ impl Broker {
         answer: Answer,
     ) {
         let topic = publish.topic.clone();
-        let destination = match self.destination(text(&topic)).and_then(|destination| {
+        let destination = self.destination(text(&topic)).and_then(|destination| {
             self.check_bounds(&publish)?;
             Ok(destination)
-        }) {
-            Ok(destination) => destination,
-            Err(refusal) => return self.refuse_publish(publisher, &refusal, answer),
-        };
+        });
         match destination {
-            Destination::Broadcast => {
-                let message = self.message(publisher.client_id, publish, now);
-                self.broadcast(message, now);
+            Err(refusal) => self.refuse_publish(publisher, &refusal, answer),
+            Ok(Destination::Broadcast) => {
+                let message = Broker::message(publisher.client_id.clone(), publish, now);
+                self.broadcast(message.detached(), now);
                 answer(Ok(()));
             }
-            Destination::Channel(channel) => self.keep(channel, publisher, publish, now, answer),
-            Destination::QueueResponse(queue) => {
+            Ok(Destination::Channel(channel)) => {
+                let message = Broker::message(publisher.client_id.clone(), publish, now);
+                self.keep(channel, message.detached(), answer);
+            }
+            Ok(Destination::QueueResponse(queue)) => {
                 self.take_answer(queue, publisher, &publish, answer);
             }
         }
@@ -69,7 +77,7 @@ impl Broker {
 
     fn refuse_publish(&self, publisher: &Publisher<'_>, refusal: &Refusal, answer: Answer) {
         self.counters.refuse(Refused::Publish, refusal.reason);
-        tracing::debug!(client = publisher.client_id, %refusal, "publish refused");
+        tracing::debug!(client = text(publisher.client_id), %refusal, "publish refused");
         answer(Err(refusal.clone()));
     }
 
@@ -201,39 +209,30 @@ impl Broker {
             + 18) as u64
     }
 
-    /// The message a publish becomes. Every byte is copied to its size: a slice would keep the
-    /// whole read buffer it was cut from.
-    fn message(&self, client_id: &str, publish: Publish, now: Now) -> Message {
+    /// The message a publish becomes. It shares the read buffer the publish came in: whoever keeps
+    /// it [detaches](Message::detached) it.
+    pub(crate) fn message(publisher: Bytes, publish: Publish, now: Now) -> Message {
         let properties = publish.properties;
         let id = own_id(&properties).unwrap_or_else(|| mint_id(now));
         let (region, user_property_bytes) = property_region(&properties);
-        let copy = |bytes: Bytes| Bytes::copy_from_slice(&bytes);
         Message {
             id,
-            topic: copy(publish.topic),
-            payload: copy(publish.payload),
+            topic: publish.topic,
+            payload: publish.payload,
             properties: region,
             user_property_bytes,
-            response_topic: properties.response_topic.map(copy),
-            correlation_data: properties.correlation_data.map(copy),
+            response_topic: properties.response_topic,
+            correlation_data: properties.correlation_data,
             expiry_seconds: properties.expiry_seconds,
             received_at: Some(now.unix_ms),
-            publisher: Bytes::copy_from_slice(client_id.as_bytes()),
+            publisher,
             retain: publish.retain,
             qos: publish.qos,
         }
     }
 
-    /// Has a channel keep a publish.
-    fn keep(
-        self: &Arc<Self>,
-        channel: ChannelIndex,
-        publisher: &Publisher<'_>,
-        publish: Publish,
-        now: Now,
-        answer: Answer,
-    ) {
-        let mut message = self.message(publisher.client_id, publish, now);
+    /// Has a channel keep a message.
+    fn keep(self: &Arc<Self>, channel: ChannelIndex, mut message: Message, answer: Answer) {
         let kept = self.channel(channel);
         let operation = match kept.kind {
             ChannelKind::Append => Operation::Append {
@@ -261,21 +260,19 @@ impl Broker {
                     Err(_) => None,
                 };
                 answer(broker.outcome(channel, stored));
-                if let Some(offset) = offset {
-                    broker.committed(Committed {
-                        channel,
-                        topic,
-                        offset,
-                    });
-                }
+                broker.committed(offset.map(|offset| Committed {
+                    channel,
+                    topic,
+                    offset,
+                }));
             }),
         );
     }
 
-    /// A commit brought something to a channel: its readers are woken once all the answers of that
+    /// A commit brought something to channels: their readers are woken once all the answers of that
     /// commit are on their way.
-    fn committed(&self, committed: Committed) {
-        lock(&self.committed).push(committed);
+    pub(crate) fn committed(&self, committed: impl IntoIterator<Item = Committed>) {
+        lock(&self.committed).extend(committed);
     }
 
     /// What the store said, in the words of an answer.
@@ -284,7 +281,12 @@ impl Broker {
         channel: ChannelIndex,
         stored: Result<Receipt, StoreError>,
     ) -> Outcome {
-        let Err(error) = stored else { return Ok(()) };
+        let error = stored.err();
+        error.map_or(Ok(()), |error| Err(self.not_stored(channel, &error)))
+    }
+
+    /// Why the store did not keep a publish, in the words of an answer.
+    pub(crate) fn not_stored(&self, channel: ChannelIndex, error: &StoreError) -> Refusal {
         let reason = match error {
             StoreError::ChannelFull { .. }
             | StoreError::ProviderFull
@@ -293,13 +295,13 @@ impl Broker {
         };
         self.counters.refuse(Refused::Publish, reason);
         tracing::debug!(channel = %self.channel(channel).name, %error, "publish not stored");
-        Err(Refusal::new(reason, error.to_string()))
+        Refusal::new(reason, error.to_string())
     }
 
     /// Publishes a Will through the ordinary path, as the client that armed it.
     pub(crate) fn publish_will(self: &Arc<Self>, client_id: &str, will: Will, now: Now) {
         let publisher = Publisher {
-            client_id,
+            client_id: &Bytes::copy_from_slice(client_id.as_bytes()),
             worker: None,
         };
         let broker = self.clone();

@@ -10,8 +10,8 @@ use super::topic::{ChannelFilter, RouteSource};
 use super::{Broker, BrokerSetup, ChannelSetup, QueueParts, Start, Wake};
 use crate::storage::testing::ModelStore;
 use crate::storage::{
-    Batch, ChannelId, ChannelKind, Completion, Counters, ReadError, ReadLimit, Record, Records,
-    Space, Store, WorkItem,
+    Batch, ChannelId, ChannelKind, Completion, Counters, EachCompletion, Operation, ReadError,
+    ReadLimit, Record, Records, Space, Store, WorkItem,
 };
 
 /// The model store with a wake-up, as the providers have one.
@@ -23,6 +23,11 @@ struct Waking {
 impl Store for Waking {
     fn submit(&self, batch: Batch, done: Completion) {
         self.store.submit(batch, done);
+        (self.wake)();
+    }
+
+    fn submit_each(&self, operations: Vec<Operation>, done: EachCompletion) {
+        self.store.submit_each(operations, done);
         (self.wake)();
     }
 

@@ -21,6 +21,18 @@ pub(crate) struct Committed {
 }
 
 impl Broker {
+    /// Batches that wait for a commit.
+    pub fn waiting(&self) -> usize {
+        self.stores.iter().map(|store| store.waiting()).sum()
+    }
+
+    /// Nothing more is on its way to the stores: what waits is committed.
+    pub fn go(&self) {
+        for store in &self.stores {
+            store.go();
+        }
+    }
+
     /// Runs what the stores have outcomes for, then wakes the readers of what was stored; returns
     /// how many outcomes there were. Called by one task, once per commit.
     ///
@@ -34,7 +46,9 @@ impl Broker {
             .sum();
         let committed = std::mem::take(&mut *lock(&self.committed));
         for record in &committed {
-            self.wake_matching(record.channel, text(&record.topic));
+            if self.channel(record.channel).has_readers() {
+                self.wake_matching(record.channel, text(&record.topic));
+            }
         }
         for record in &committed {
             // In the order of their offsets, which is the order they were stored in.

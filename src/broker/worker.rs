@@ -6,7 +6,7 @@ use super::Broker;
 use super::connection::Connection;
 use super::counters::bump;
 use super::packet::Publish;
-use super::publish::{Answer, Publisher};
+use super::publish::{Answer, Publisher, text};
 use super::queue::{AnswerOutcome, JobOffer, Verb, Worker, WorkerId};
 use super::reason::{Reason, Refusal};
 use super::session::{Form, Session, State};
@@ -115,14 +115,14 @@ impl Broker {
         let (Some(verb), Some(correlation), Some(worker)) = (verb, correlation, publisher.worker)
         else {
             self.ignore_answer(
-                publisher.client_id,
+                text(publisher.client_id),
                 queue,
                 "it carries no `ack` or `return`, or no Correlation Data",
             );
             return answer(Ok(()));
         };
         let broker = self.clone();
-        let client = publisher.client_id.to_owned();
+        let client = text(publisher.client_id).to_owned();
         let name = queue.to_owned();
         channel.answer(
             correlation,

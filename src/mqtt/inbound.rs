@@ -1,22 +1,31 @@
 //! From a socket to packets.
 
+use std::future::{Future, poll_fn};
 use std::io;
+use std::pin::pin;
+use std::task::Poll;
 
 use bytes::BytesMut;
 use saguin_mqtt_codec::{DecodeError, Limits, Packet, Role, Version, decode};
+use tokio::io::AsyncReadExt;
 use tokio::net::tcp::OwnedReadHalf;
 
-/// The first read of a burst, bytes. It doubles for as long as reads come back full.
+use super::scratch;
+
+/// The first read for a packet that is not whole yet, bytes. It doubles for as long as reads come
+/// back full.
 const SMALLEST_READ: usize = 2 * 1024;
 
 /// The largest read, bytes.
 const LARGEST_READ: usize = 64 * 1024;
 
-/// The reading half of a connection. Its buffer grows as bytes arrive, never to a declared length,
-/// and is given up whenever it is empty, so that an idle connection holds none.
+/// The reading half of a connection. What it reads first goes into a buffer its thread lends; of a
+/// packet that is not whole yet it has a buffer of its own, which grows as bytes arrive, never to a
+/// declared length. An idle connection holds neither.
 pub(super) struct Inbound {
     socket: OwnedReadHalf,
     buffer: BytesMut,
+    lent: bool,
     next_read: usize,
     version: Option<Version>,
     limits: Limits,
@@ -37,6 +46,7 @@ impl Inbound {
         Inbound {
             socket,
             buffer: BytesMut::new(),
+            lent: false,
             next_read: SMALLEST_READ,
             version: None,
             limits: Limits::new(max_connect_size),
@@ -51,23 +61,39 @@ impl Inbound {
 
     /// The next packet, if all of it is there.
     pub fn decode(&mut self) -> Result<Option<Packet>, DecodeError> {
-        let packet = decode(&mut self.buffer, self.version, Role::Client, &self.limits)?;
-        if self.buffer.is_empty() {
-            // Also lets go of a buffer that packets just decoded still share.
+        decode(&mut self.buffer, self.version, Role::Client, &self.limits)
+    }
+
+    /// Gives a lent buffer back: called before anything is waited for. What it still holds is
+    /// copied to its size.
+    pub fn give_back(&mut self) {
+        if std::mem::take(&mut self.lent) {
+            let rest = BytesMut::from(&self.buffer[..]);
+            scratch::give_read(std::mem::replace(&mut self.buffer, rest));
+        } else if self.buffer.is_empty() {
             self.buffer = BytesMut::new();
         }
-        Ok(packet)
     }
 
     /// Waits for bytes. May be cancelled: no byte is lost.
     pub async fn fill(&mut self) -> io::Result<Filled> {
         loop {
+            self.give_back();
             // An idle connection waits here, without a buffer.
             self.socket.readable().await?;
-            self.buffer.reserve(self.next_read);
-            match self.socket.try_read_buf(&mut self.buffer) {
-                Ok(0) => return Ok(Filled::End),
-                Ok(read) => {
+            if self.buffer.is_empty() {
+                (self.buffer, self.lent) = (scratch::lend_read(), true);
+            } else {
+                self.buffer.reserve(self.next_read);
+            }
+            let read = {
+                let mut reading = pin!(self.socket.read_buf(&mut self.buffer));
+                // Asked once: a read that finds nothing after all gives the buffer back first.
+                poll_fn(|context| Poll::Ready(reading.as_mut().poll(context))).await
+            };
+            match read {
+                Poll::Ready(Ok(0)) => return Ok(Filled::End),
+                Poll::Ready(Ok(read)) => {
                     self.next_read = if read >= self.next_read {
                         (self.next_read * 2).min(LARGEST_READ)
                     } else {
@@ -75,12 +101,8 @@ impl Inbound {
                     };
                     return Ok(Filled::More);
                 }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if self.buffer.is_empty() {
-                        self.buffer = BytesMut::new();
-                    }
-                }
-                Err(error) => return Err(error),
+                Poll::Ready(Err(error)) => return Err(error),
+                Poll::Pending => {}
             }
         }
     }

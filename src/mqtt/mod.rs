@@ -10,6 +10,7 @@ mod convert;
 mod inbound;
 mod outbound;
 mod reader;
+mod scratch;
 mod serve;
 mod server;
 mod writer;
@@ -18,4 +19,4 @@ mod writer;
 mod tests;
 
 pub use clock::MonotonicClock;
-pub use server::{Server, ServerError, ServerSettings, StoreWake};
+pub use server::{Server, ServerError, ServerSettings, ServerWakes};

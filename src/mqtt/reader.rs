@@ -1,12 +1,14 @@
 //! The reading task of a connection: packets in, in order, no faster than they can be answered.
 
+use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use saguin_mqtt_codec::{DecodeError, Packet, Reply};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::broker::reason::{Reason, Refusal};
-use crate::broker::{Connection, Flow};
+use crate::broker::time::Now;
+use crate::broker::{Burst, Connection, Flow};
 
 use super::clock::MonotonicClock;
 use super::convert::{self, Aliases};
@@ -31,34 +33,60 @@ pub(super) struct Reader<'a> {
     pub aliases: Aliases,
     /// One and a half times the Keep Alive; `None` waits for ever.
     pub silence: Option<Duration>,
+    /// What the client published and the store has not been handed.
+    pub burst: Burst,
+    /// When the bytes at hand were read.
+    pub now: Now,
 }
 
 impl Reader<'_> {
     /// Reads until the connection ends.
     pub async fn run(&mut self) -> ReadEnd {
+        let end = self.read_on().await;
+        self.flush();
+        end
+    }
+
+    /// Hands what was published to the store.
+    fn flush(&mut self) {
+        self.connection.flush(&mut self.burst);
+    }
+
+    async fn read_on(&mut self) -> ReadEnd {
         let mut heard = Instant::now();
+        let mut alarm = pin!(sleep_until(heard + self.silence.unwrap_or_default()));
+        // When the bytes at hand came.
+        let mut filled = heard;
         loop {
             if self.connection.is_closing() {
                 return ReadEnd::Closing;
             }
             if !self.connection.may_read() {
+                self.flush();
+                self.inbound.give_back();
                 // What it sends next waits in the socket, its keepalive with it: a client is not
                 // cut off for a silence that is ours.
                 self.signals.reader.notified().await;
                 heard = Instant::now();
+                filled = heard;
+                self.now = self.clock.now();
                 continue;
             }
             match self.inbound.decode() {
                 Ok(Some(packet)) => {
-                    heard = Instant::now();
+                    heard = filled;
                     if !self.handle(packet).await {
                         return ReadEnd::Closing;
                     }
                 }
-                Ok(None) => match self.wait(heard).await {
-                    Some(end) => return end,
-                    None => continue,
-                },
+                Ok(None) => {
+                    self.flush();
+                    if let Some(end) = self.wait(heard, alarm.as_mut()).await {
+                        return end;
+                    }
+                    filled = Instant::now();
+                    self.now = self.clock.now();
+                }
                 Err(error) => {
                     self.unreadable(&error);
                     return ReadEnd::Closing;
@@ -67,37 +95,33 @@ impl Reader<'_> {
         }
     }
 
-    /// Waits for bytes, a signal, or the end of the client's patience.
-    async fn wait(&mut self, heard: Instant) -> Option<ReadEnd> {
+    /// Waits for bytes, a signal, or the end of the client's patience. The alarm is only set again
+    /// once it has gone off: setting it for every packet would cost more than the packet.
+    async fn wait(&mut self, heard: Instant, mut alarm: Pin<&mut Sleep>) -> Option<ReadEnd> {
         let silence = self.silence;
-        let signals = self.signals;
-        let inbound = &mut self.inbound;
-        let next = async {
+        loop {
             tokio::select! {
-                filled = inbound.fill() => Some(filled),
-                () = signals.reader.notified() => None,
+                filled = self.inbound.fill() => return match filled {
+                    Ok(Filled::More) => None,
+                    Ok(Filled::End) => Some(ReadEnd::Gone),
+                    Err(error) => {
+                        let client = self.connection.client_id();
+                        tracing::debug!(client, %error, "connection lost");
+                        Some(ReadEnd::Gone)
+                    }
+                },
+                () = self.signals.reader.notified() => return None,
+                () = alarm.as_mut(), if silence.is_some() => {}
             }
-        };
-        let filled = match silence {
-            None => next.await,
-            Some(silence) => match timeout_at(heard + silence, next).await {
-                Ok(filled) => filled,
-                Err(_) => {
-                    self.connection.close(Refusal::new(
-                        Reason::KeepAliveTimeout,
-                        "nothing was heard for one and a half times the Keep Alive",
-                    ));
-                    return Some(ReadEnd::Closing);
-                }
-            },
-        };
-        match filled {
-            None | Some(Ok(Filled::More)) => None,
-            Some(Ok(Filled::End)) => Some(ReadEnd::Gone),
-            Some(Err(error)) => {
-                tracing::debug!(client = self.connection.client_id(), %error, "connection lost");
-                Some(ReadEnd::Gone)
+            let patience_ends = heard + silence.unwrap_or_default();
+            if patience_ends <= Instant::now() {
+                self.connection.close(Refusal::new(
+                    Reason::KeepAliveTimeout,
+                    "nothing was heard for one and a half times the Keep Alive",
+                ));
+                return Some(ReadEnd::Closing);
             }
+            alarm.as_mut().reset(patience_ends);
         }
     }
 
@@ -111,11 +135,14 @@ impl Reader<'_> {
 
     /// Carries one packet out; returns whether to read on.
     async fn handle(&mut self, packet: Packet) -> bool {
-        let now = self.clock.now();
+        let now = self.now;
         let connection = self.connection;
+        if !matches!(packet, Packet::Publish(_) | Packet::PubAck(_)) {
+            self.flush();
+        }
         let flow = match packet {
             Packet::Publish(publish) => match self.aliases.publish(publish) {
-                Ok(publish) => connection.publish(publish, now),
+                Ok(publish) => connection.publish_in(&mut self.burst, publish, now),
                 Err(refusal) => {
                     connection.close(refusal);
                     Flow::Stop
@@ -150,10 +177,13 @@ impl Reader<'_> {
     }
 
     /// Hands a packet in again while a CONNECT of the same client holds it up.
-    async fn until_taken(&self, take: impl Fn(crate::broker::time::Now) -> Flow) -> Flow {
+    async fn until_taken(&mut self, take: impl Fn(Now) -> Flow) -> Flow {
         loop {
             match take(self.clock.now()) {
-                Flow::Retry => self.signals.reader.notified().await,
+                Flow::Retry => {
+                    self.inbound.give_back();
+                    self.signals.reader.notified().await;
+                }
                 flow => return flow,
             }
         }

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use crate::broker::packet::{Connack, Connect, Protocol};
 use crate::broker::reason::{Reason, Refusal};
-use crate::broker::{Claim, Connection, Wakes};
+use crate::broker::{Burst, Claim, Connection, Wakes};
 
 use super::convert::{self, Aliases};
 use super::inbound::{Filled, Inbound};
@@ -86,6 +86,8 @@ async fn run(shared: Arc<Shared>, established: Established) {
         clock: shared.clock,
         aliases: Aliases::new(shared.settings.max_topic_length),
         silence,
+        burst: Burst::default(),
+        now: shared.clock.now(),
     };
     let writer = Writer {
         socket,

@@ -56,20 +56,31 @@ pub struct ServerSettings {
     pub max_topic_length: usize,
 }
 
-/// Wakes the task that runs completions. Made before the stores are opened, which call it once per
-/// commit.
+/// Wakes one of the tasks that serve all connections. Made before the stores and the broker are
+/// opened, which call it.
 #[derive(Clone, Default)]
-pub struct StoreWake {
+pub struct TaskWake {
     notify: Arc<Notify>,
 }
 
-impl StoreWake {
-    /// The callback for a store.
+impl TaskWake {
+    /// The callback for a store or the broker.
     #[must_use]
     pub fn callback(&self) -> Wake {
         let notify = self.notify.clone();
         Arc::new(move || notify.notify_one())
     }
+}
+
+/// What the stores and the broker call.
+#[derive(Clone, Default)]
+pub struct ServerWakes {
+    /// A store has outcomes: called once per commit.
+    pub outcomes: TaskWake,
+    /// A store has something to commit, and waits to be told that no more is on its way.
+    pub gather: TaskWake,
+    /// A deadline of the broker came nearer.
+    pub timer: TaskWake,
 }
 
 /// Why the front end could not start.
@@ -137,14 +148,12 @@ pub struct Server {
     shared: Arc<Shared>,
     listeners: Vec<JoinHandle<()>>,
     addresses: Vec<SocketAddr>,
-    /// Completions and deadlines.
+    /// Completions, commits and deadlines.
     tasks: Vec<JoinHandle<()>>,
 }
 
 impl Server {
-    /// Listens on every address and serves. `store_wake` is what the broker's stores call, `timer`
-    /// what the broker calls when a deadline comes nearer; both were given out before the broker
-    /// was opened.
+    /// Listens on every address and serves. `wakes` were given out before the broker was opened.
     ///
     /// # Errors
     /// [`ServerError`]; then nothing is served.
@@ -153,8 +162,7 @@ impl Server {
         settings: ServerSettings,
         clock: MonotonicClock,
         addresses: &[SocketAddr],
-        store_wake: StoreWake,
-        timer: StoreWake,
+        wakes: ServerWakes,
     ) -> Result<Self, ServerError> {
         let mut bound = Vec::new();
         for address in addresses {
@@ -181,8 +189,9 @@ impl Server {
             .map(|listener| tokio::spawn(accept(shared.clone(), listener)))
             .collect();
         let tasks = vec![
-            tokio::spawn(run_completions(broker.clone(), store_wake.notify)),
-            tokio::spawn(run_deadlines(broker, clock, timer.notify)),
+            tokio::spawn(run_completions(broker.clone(), wakes.outcomes.notify)),
+            tokio::spawn(gather(broker.clone(), wakes.gather.notify)),
+            tokio::spawn(run_deadlines(broker, clock, wakes.timer.notify)),
         ];
         Ok(Server {
             shared,
@@ -331,6 +340,33 @@ async fn run_completions(broker: Arc<Broker>, wake: Arc<Notify>) {
     loop {
         wake.notified().await;
         broker.run_completions();
+    }
+}
+
+/// Rounds of reading that a commit waits for at most.
+const GATHER_ROUNDS: usize = 16;
+
+/// Rounds that bring nothing more and end it: some microseconds in all, in which a client that was
+/// just answered sends its next publish.
+const EMPTY_ROUNDS: usize = 4;
+
+/// Has a commit begin once what is on its way to it is there: whoever has something to read has read
+/// it, and nothing more came of that. Nothing is waited for that has not arrived at the machine.
+async fn gather(broker: Arc<Broker>, wake: Arc<Notify>) {
+    loop {
+        wake.notified().await;
+        let (mut waiting, mut empty) = (broker.waiting(), 0);
+        for _ in 0..GATHER_ROUNDS {
+            // Comes back once the tasks that are ready have run, and the sockets were asked again.
+            tokio::task::yield_now().await;
+            let now = broker.waiting();
+            empty = if now == waiting { empty + 1 } else { 0 };
+            if empty == EMPTY_ROUNDS {
+                break;
+            }
+            waiting = now;
+        }
+        broker.go();
     }
 }
 

@@ -11,7 +11,7 @@ use saguin_mqtt_codec::{
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::{MonotonicClock, Server, ServerSettings, StoreWake};
+use super::{MonotonicClock, Server, ServerSettings, ServerWakes};
 use crate::broker::settings::Settings;
 use crate::broker::testing;
 
@@ -31,15 +31,15 @@ fn settings() -> ServerSettings {
 
 async fn start(settings: ServerSettings) -> (Server, SocketAddr) {
     let clock = MonotonicClock::start();
-    let (wake, timer) = (StoreWake::default(), StoreWake::default());
+    let wakes = ServerWakes::default();
     let broker = testing::open(
         Settings::default(),
         clock.handed_in(),
-        wake.callback(),
-        timer.callback(),
+        wakes.outcomes.callback(),
+        wakes.timer.callback(),
     );
     let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
-    let server = Server::start(broker, settings, clock, &[any_port], wake, timer)
+    let server = Server::start(broker, settings, clock, &[any_port], wakes)
         .await
         .unwrap();
     let address = server.addresses()[0];

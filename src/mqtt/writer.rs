@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use tokio::io::AsyncWriteExt;
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -14,6 +14,7 @@ use crate::broker::{Connection, Taken};
 
 use super::clock::MonotonicClock;
 use super::outbound::Dialect;
+use super::scratch::{self, Outbox};
 use super::serve::Signals;
 
 /// What one write takes up to, bytes; one packet may be larger.
@@ -21,6 +22,15 @@ const WRITE_BUDGET: usize = 64 * 1024;
 
 /// How long writing may still take once the connection is to be closed.
 pub(super) const LAST_WRITE: Duration = Duration::from_secs(1);
+
+/// What one turn came to.
+struct Turn {
+    taken: Taken,
+    /// Everything taken was encoded.
+    encoded: bool,
+    /// What the socket has not taken yet.
+    rest: Bytes,
+}
 
 /// The writing half of an established connection.
 pub(super) struct Writer {
@@ -48,20 +58,17 @@ impl Writer {
     }
 
     async fn write_all(&mut self) -> io::Result<()> {
-        let mut packets = Vec::new();
-        let mut bytes = BytesMut::new();
         loop {
-            let taken = self
-                .connection
-                .take(WRITE_BUDGET, &mut packets, self.clock.now());
-            let nothing = packets.is_empty();
-            if !nothing {
-                let wrote = self.encode(packets.drain(..), &mut bytes);
-                self.write(&bytes).await?;
-                bytes.clear();
-                if !wrote {
-                    return Ok(());
-                }
+            let Turn {
+                taken,
+                encoded,
+                rest,
+            } = scratch::with_outbox(|outbox| self.turn(outbox))?;
+            if !rest.is_empty() {
+                self.write(&rest).await?;
+            }
+            if !encoded {
+                return Ok(());
             }
             match taken {
                 Taken::More => {}
@@ -71,17 +78,34 @@ impl Writer {
                     // A read may touch the disk; other connections' tasks move to another thread.
                     tokio::task::block_in_place(|| connection.read(reads, now));
                 }
-                Taken::Idle => {
-                    if nothing {
-                        // An idle connection holds no buffer.
-                        packets = Vec::new();
-                        bytes = BytesMut::new();
-                        self.signals.writer.notified().await;
-                    }
-                }
+                // Whatever comes after what was taken notifies, and a notification waits.
+                Taken::Idle => self.signals.writer.notified().await,
                 Taken::Close => return Ok(()),
             }
         }
+    }
+
+    /// Takes what there is and writes what the socket takes of it at once, which is nearly always
+    /// all of it.
+    fn turn(&self, outbox: &mut Outbox) -> io::Result<Turn> {
+        let Outbox { packets, bytes } = outbox;
+        let taken = self
+            .connection
+            .take(WRITE_BUDGET, packets, self.clock.now());
+        let encoded = self.encode(packets.drain(..), bytes);
+        let mut written = 0;
+        while written < bytes.len() {
+            match self.socket.try_write(&bytes[written..]) {
+                Ok(more) => written += more,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Turn {
+            taken,
+            encoded,
+            rest: Bytes::copy_from_slice(&bytes[written..]),
+        })
     }
 
     /// Encodes packets; returns whether all of them could be. What could not ends the connection:

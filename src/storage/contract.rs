@@ -227,6 +227,10 @@ impl std::error::Error for StoreError {}
 /// Called once with the outcome of a batch, inside [`Store::run_completions`] and nowhere else.
 pub type Completion = Box<dyn FnOnce(Result<Receipt, StoreError>) + Send>;
 
+/// Called once with the outcome of operations that were submitted to be judged each by itself, one
+/// per operation in their order: the offset it took, if it took one. As [`Completion`] is.
+pub type EachCompletion = Box<dyn FnOnce(Vec<Result<Option<u64>, StoreError>>) + Send>;
+
 /// A channel's numbers at one instant.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -312,6 +316,19 @@ pub trait Store: Send + Sync {
     /// disk; the outcome arrives through `done`, once the batch is as durable as the configuration
     /// promises for what it changes, and nothing of it is shown before.
     fn submit(&self, batch: Batch, done: Completion);
+
+    /// Queues operations that have nothing to do with each other: each is stored or refused by
+    /// itself, in its turn. What it keeps of their messages it copies.
+    fn submit_each(&self, operations: Vec<Operation>, done: EachCompletion);
+
+    /// Batches that wait for their commit.
+    fn waiting(&self) -> usize {
+        0
+    }
+
+    /// Nothing more is on its way to the store, which was opened with a callback to ask for this:
+    /// what waits is committed.
+    fn go(&self) {}
 
     /// Runs the completions of every batch that has an outcome, in submission order, on the
     /// calling thread; returns how many. The provider was given a wake-up callback when it was

@@ -55,6 +55,22 @@ pub struct Message {
 }
 
 impl Message {
+    /// The same with every part copied to its size: a slice would keep the whole buffer it was cut
+    /// from.
+    #[must_use]
+    pub fn detached(self) -> Message {
+        let copy = |bytes: Bytes| Bytes::copy_from_slice(&bytes);
+        Message {
+            topic: copy(self.topic),
+            payload: copy(self.payload),
+            properties: copy(self.properties),
+            response_topic: self.response_topic.map(copy),
+            correlation_data: self.correlation_data.map(copy),
+            publisher: copy(self.publisher),
+            ..self
+        }
+    }
+
     /// The size charged against a channel's and a provider's bound, in bytes: payload, topic, 16
     /// for the id, and the keys and values of its User Properties.
     #[must_use]

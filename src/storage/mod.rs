@@ -16,7 +16,7 @@ mod message;
 pub mod testing;
 
 pub use contract::{
-    Batch, ChannelId, ChannelKind, Completion, Counters, Operation, ReadError, ReadLimit, Receipt,
-    Records, Space, Store, StoreError, WorkItem,
+    Batch, ChannelId, ChannelKind, Completion, Counters, EachCompletion, Operation, ReadError,
+    ReadLimit, Receipt, Records, Space, Store, StoreError, WorkItem,
 };
 pub use message::{Message, MessageId, Record};

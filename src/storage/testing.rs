@@ -10,8 +10,8 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use bytes::Bytes;
 
 use super::{
-    Batch, ChannelId, Completion, Counters, Message, Operation, ReadError, ReadLimit, Receipt,
-    Record, Records, Space, Store, StoreError, WorkItem,
+    Batch, ChannelId, Completion, Counters, EachCompletion, Message, Operation, ReadError,
+    ReadLimit, Receipt, Record, Records, Space, Store, StoreError, WorkItem,
 };
 
 type Outcome = (Completion, Result<Receipt, StoreError>);
@@ -350,6 +350,25 @@ impl Inner {
 impl Store for ModelStore {
     fn submit(&self, batch: Batch, done: Completion) {
         self.lock().submitted.push_back((batch, done));
+    }
+
+    fn submit_each(&self, operations: Vec<Operation>, done: EachCompletion) {
+        let count = operations.len();
+        let told = Arc::new(Mutex::new((Some(done), Vec::with_capacity(count))));
+        for operation in operations {
+            let told = told.clone();
+            let one = move |outcome: Result<Receipt, StoreError>| {
+                let mut told = told.lock().unwrap();
+                let offset = |receipt: Receipt| receipt.offsets.first().copied().flatten();
+                told.1.push(outcome.map(offset));
+                if told.1.len() == count {
+                    let (done, each) = (told.0.take(), std::mem::take(&mut told.1));
+                    drop(told);
+                    done.unwrap()(each);
+                }
+            };
+            self.submit(operation.into(), Box::new(one));
+        }
     }
 
     fn run_completions(&self) -> usize {

@@ -55,6 +55,9 @@ impl Broker {
     /// What a publish asks for, if it is to a topic for asking; the refusal where nothing can come
     /// of it.
     pub(crate) fn asked(&self, publish: &Publish) -> Option<Result<Ask, Refusal>> {
+        if !publish.topic.starts_with(b"$") {
+            return None;
+        }
         let ask = match PublishTopic::parse(text(&publish.topic), self.settings.topics).ok()? {
             PublishTopic::Seek { channel } => self.asked_seek(channel, publish),
             PublishTopic::PointRead => self.asked_value(publish),

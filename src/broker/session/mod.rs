@@ -43,6 +43,8 @@ pub(crate) struct Session {
     /// Never reused in this process.
     pub key: u64,
     pub client_id: Arc<str>,
+    /// The same, as what the client publishes names it.
+    pub publisher: Bytes,
     state: Mutex<State>,
 }
 
@@ -249,6 +251,7 @@ impl Session {
     pub fn new(key: u64, client_id: Arc<str>) -> Arc<Self> {
         Arc::new(Session {
             key,
+            publisher: Bytes::copy_from_slice(client_id.as_bytes()),
             client_id,
             state: Mutex::new(State {
                 ended: false,

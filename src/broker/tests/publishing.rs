@@ -1,7 +1,8 @@
 //! What a publish is answered, and when.
 
 use super::*;
-use crate::storage::StoreError;
+use crate::broker::Burst;
+use crate::storage::{Operation, StoreError};
 
 #[test]
 fn a_channel_publish_is_acknowledged_only_once_it_is_stored() {
@@ -271,4 +272,96 @@ fn an_expiry_counts_down_and_removes_only_broadcast() {
     assert_eq!(messages[0].properties, Bytes::from_static(&[2, 0, 0, 0, 6]));
     // A record outlives its expiry; what is over is left out (invariant 2).
     assert!(!messages[1].properties.starts_with(&[2]));
+}
+
+#[test]
+fn a_burst_is_stored_as_so_many_publishes_and_each_is_answered_for_itself() {
+    let world = World::new();
+    let reader = world.connect(connect("reader"));
+    for filter in ["events/#", "state/#"] {
+        assert_eq!(reader.subscribe(filter), SubackReason::Granted(1));
+    }
+    world.store.refuse_when(|operation| match operation {
+        Operation::Append { message, .. } if message.payload == "refused" => {
+            Some(StoreError::ProviderFull)
+        }
+        _ => None,
+    });
+    let client = world.connect(connect("a"));
+    let mut burst = Burst::default();
+    let sent = [
+        (1, 1, "events/1", "one"),
+        (2, 1, "events/1", "refused"),
+        (3, 1, "$SYS/x", "not to be published"),
+        (4, 1, "state/1", "two"),
+        (0, 0, "events/2", "three"),
+        (5, 1, "broadcast", "four"),
+        (6, 1, "events/2", "five"),
+    ];
+    for (packet_id, qos, topic, payload) in sent {
+        let publish = Publish {
+            packet_id,
+            qos,
+            ..publish(topic, payload)
+        };
+        let flow = client
+            .connection
+            .publish_in(&mut burst, publish, world.now());
+        assert_eq!(flow, Flow::Continue);
+    }
+    world.settle();
+    assert_eq!(
+        client.take(),
+        [],
+        "nothing is stored before the burst is handed over"
+    );
+    client.connection.flush(&mut burst);
+    world.settle();
+    let answers: Vec<_> = client
+        .take()
+        .into_iter()
+        .map(|packet| match packet {
+            Outgoing::Puback {
+                packet_id, reason, ..
+            } => (packet_id, reason),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(
+        answers,
+        [
+            (1, Reason::Success),
+            (2, Reason::QuotaExceeded),
+            (3, Reason::NotAuthorized),
+            (4, Reason::Success),
+            (5, Reason::Success),
+            (6, Reason::Success),
+        ]
+    );
+    let mut seen = reader.payloads();
+    seen.sort_unstable();
+    assert_eq!(seen, ["five", "one", "three", "two"]);
+}
+
+#[test]
+fn a_burst_has_a_bound() {
+    let world = World::new();
+    let client = world.connect(connect("a"));
+    let mut burst = Burst::default();
+    for _ in 0..100 {
+        client
+            .connection
+            .publish_in(&mut burst, publish("events/1", "x"), world.now());
+    }
+    world.settle();
+    assert_eq!(client.take().len(), 64);
+    client.connection.flush(&mut burst);
+    world.settle();
+    assert_eq!(client.take().len(), 36);
+    let large = "x".repeat(64 * 1024);
+    client
+        .connection
+        .publish_in(&mut burst, publish("events/1", &large), world.now());
+    world.settle();
+    assert_eq!(client.take().len(), 1);
 }

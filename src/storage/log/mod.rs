@@ -20,8 +20,8 @@ pub use saguin_log_engine::{Durability, PublishCommit};
 use saguin_recovery::{RecoverError, Report, recover};
 
 use super::contract::{
-    Batch, ChannelId, ChannelKind, Completion, Counters, Operation, ReadError, ReadLimit, Receipt,
-    Records, Space, Store, StoreError, WorkItem,
+    Batch, ChannelId, ChannelKind, Completion, Counters, EachCompletion, Operation, ReadError,
+    ReadLimit, Receipt, Records, Space, Store, StoreError, WorkItem,
 };
 use super::message::Record;
 use space::Spaces;
@@ -51,6 +51,9 @@ pub struct LogOptions {
     pub only_provider: bool,
     /// Called once per commit when completions are ready to be run; must not block.
     pub wake: Arc<dyn Fn() + Send + Sync>,
+    /// Called where something waits to be committed with whatever else is on its way, which
+    /// [`Store::go`] ends soon; must not block.
+    pub gather: Option<Arc<dyn Fn() + Send + Sync>>,
 }
 
 /// A channel the configuration places in a provider.
@@ -124,11 +127,32 @@ impl std::fmt::Debug for LogStore {
 /// Outcomes whose completions have not been run. Bounded by what the engine lets wait.
 #[derive(Default)]
 struct Ready {
-    queue: Mutex<VecDeque<(Completion, Outcome)>>,
+    queue: Mutex<VecDeque<(Done, Outcome)>>,
+}
+
+/// Who is told, and of what.
+enum Done {
+    Batch(Completion),
+    /// As many operations, each by itself.
+    Each(EachCompletion, usize),
+}
+
+impl Done {
+    fn run(self, outcome: Outcome) {
+        match self {
+            Done::Batch(done) => done(match outcome {
+                Ok(receipt) => Ok(Receipt {
+                    offsets: receipt.offsets,
+                }),
+                Err(error) => Err(store_error(error)),
+            }),
+            Done::Each(done, operations) => done(each_outcome(outcome, operations)),
+        }
+    }
 }
 
 impl Ready {
-    fn lock(&self) -> MutexGuard<'_, VecDeque<(Completion, Outcome)>> {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<(Done, Outcome)>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -169,6 +193,7 @@ impl LogStore {
             prepare_ahead: true,
             tidy_in_background: true,
             wake: Some(options.wake.clone()),
+            gather: options.gather.clone(),
             ..engine::Options::default()
         };
         let opened = recover(fs, &options.dir, &engine_options);
@@ -227,7 +252,8 @@ impl LogStore {
                 None => return Ok(None),
             },
             Operation::Set { channel, message } => {
-                let (channel, key) = (id(channel), message.topic.clone());
+                // The state keeps it: a slice would keep the buffer the publish came in.
+                let (channel, key) = (id(channel), Bytes::copy_from_slice(&message.topic));
                 let record = message::to_record(&message, true);
                 if message.payload.is_empty() {
                     To::Remove {
@@ -330,7 +356,7 @@ impl LogStore {
 
     /// Hands an outcome over without the engine.
     fn answer(&self, done: Completion, outcome: Outcome, wake: bool) {
-        self.ready.lock().push_back((done, outcome));
+        self.ready.lock().push_back((Done::Batch(done), outcome));
         if wake {
             // An empty batch: its only effect is that whoever runs completions is woken.
             self.engine
@@ -370,18 +396,55 @@ impl Store for LogStore {
         }
         let batch = engine::Batch {
             operations,
-            durability: if interval {
-                Durability::Interval
-            } else {
-                Durability::Sync
-            },
+            durability: durability(interval),
         };
         let ready = self.ready.clone();
         let callback = move |outcome: Outcome| {
             let outcome = outcome.map(|receipt| spread(receipt, &kept));
-            ready.lock().push_back((done, outcome));
+            ready.lock().push_back((Done::Batch(done), outcome));
         };
         self.engine.submit_with(batch, Box::new(callback));
+    }
+
+    fn submit_each(&self, operations: Vec<Operation>, done: EachCompletion) {
+        let count = operations.len();
+        // Written in one frame they are synced together, and told of together.
+        let interval = operations.iter().all(|o| self.is_interval(o));
+        let mut translated = Vec::with_capacity(count);
+        for operation in operations {
+            match self.translate(operation) {
+                Ok(Some(operation)) => translated.push(operation),
+                // Only a trim comes to nothing, or has to ask the engine; nobody publishes one.
+                Ok(None) | Err(_) => {
+                    let failure = engine::Failure {
+                        reason: "an operation that is not published was submitted as one".into(),
+                    };
+                    let mut ready = self.ready.lock();
+                    ready.push_back((Done::Each(done, count), Err(CommitError::Failed(failure))));
+                    drop(ready);
+                    self.engine
+                        .submit_with(engine::Batch::default(), Box::new(|_| {}));
+                    return;
+                }
+            }
+        }
+        let batch = engine::Batch {
+            operations: translated,
+            durability: durability(interval),
+        };
+        let ready = self.ready.clone();
+        let callback = move |outcome: Outcome| {
+            ready.lock().push_back((Done::Each(done, count), outcome));
+        };
+        self.engine.submit_each(batch, Box::new(callback));
+    }
+
+    fn waiting(&self) -> usize {
+        self.engine.waiting()
+    }
+
+    fn go(&self) {
+        self.engine.go();
     }
 
     fn run_completions(&self) -> usize {
@@ -394,12 +457,7 @@ impl Store for LogStore {
             }
             for (done, outcome) in ready {
                 run += 1;
-                done(match outcome {
-                    Ok(receipt) => Ok(Receipt {
-                        offsets: receipt.offsets,
-                    }),
-                    Err(error) => Err(store_error(error)),
-                });
+                done.run(outcome);
             }
         }
     }
@@ -499,6 +557,33 @@ fn spread(receipt: engine::Receipt, kept: &[usize]) -> engine::Receipt {
     engine::Receipt {
         lsn: receipt.lsn,
         offsets: offsets.collect(),
+        refused: receipt.refused,
+    }
+}
+
+/// What each of so many operations came to.
+fn each_outcome(outcome: Outcome, operations: usize) -> Vec<Result<Option<u64>, StoreError>> {
+    let receipt = match outcome {
+        Ok(receipt) => receipt,
+        Err(error) => {
+            let error = store_error(error);
+            return (0..operations).map(|_| Err(error.clone())).collect();
+        }
+    };
+    let mut each: Vec<_> = receipt.offsets.into_iter().map(Ok).collect();
+    for (place, refusal) in receipt.refused {
+        if let Some(outcome) = each.get_mut(place) {
+            *outcome = Err(store_error(refusal));
+        }
+    }
+    each
+}
+
+fn durability(interval: bool) -> Durability {
+    if interval {
+        Durability::Interval
+    } else {
+        Durability::Sync
     }
 }
 

@@ -33,6 +33,7 @@ fn store(durability: Durability) -> (LogStore, MemFiles, std::sync::mpsc::Receiv
         wake: Arc::new(move || {
             let _ = woken.send(());
         }),
+        gather: None,
     };
     let spec = |name: &str, kind, durability| ChannelSpec {
         name: name.to_owned(),

@@ -1,0 +1,156 @@
+//! What one client published in one go, on its way to the store.
+//!
+//! A client that keeps a window full sends many publishes at a time. They are judged one by one and
+//! handed to the store together, which costs one hand-over, one wake-up and one lock for all of
+//! them. Each is kept or refused by itself, and answered in its turn.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::storage::{ChannelKind, Operation, Store, StoreError};
+
+use super::Broker;
+use super::connection::Connection;
+use super::packet::Publish;
+use super::session::acks::Outcome;
+use super::time::Now;
+use super::topic::ChannelIndex;
+use super::wake::Committed;
+
+/// Most publishes of one burst. With fewer a burst costs more, with more its first waits longer.
+const MAX_PUBLISHES: usize = 64;
+
+/// Topics and payloads after which a burst takes no more, bytes.
+const MAX_BYTES: usize = 64 * 1024;
+
+/// Publishes that were taken and not yet handed to the store. They stay in the read buffer they
+/// came in.
+#[derive(Default)]
+pub struct Burst {
+    store: Option<Arc<dyn Store>>,
+    operations: Vec<Operation>,
+    owed: Vec<Owed>,
+    bytes: usize,
+    /// The last topic that led to an append or a latest channel, and which: a client publishes to
+    /// the same topic most of the time, and what holds a topic does not change.
+    last: Option<(Bytes, ChannelIndex)>,
+}
+
+/// Who is told of one of them.
+struct Owed {
+    /// Its place among the PUBACKs; `None` at QoS 0.
+    ticket: Option<u64>,
+    channel: ChannelIndex,
+    topic: Bytes,
+}
+
+impl Burst {
+    /// The channel of a topic, if it is the same as before.
+    pub(super) fn known(&self, topic: &[u8]) -> Option<ChannelIndex> {
+        let (last, channel) = self.last.as_ref()?;
+        (last == topic).then_some(*channel)
+    }
+
+    fn has_room(&self) -> bool {
+        self.operations.len() < MAX_PUBLISHES && self.bytes < MAX_BYTES
+    }
+
+    fn goes_to(&self, store: &Arc<dyn Store>) -> bool {
+        self.store
+            .as_ref()
+            .is_none_or(|own| Arc::ptr_eq(own, store))
+    }
+}
+
+impl Connection {
+    /// Takes a publish for an append or a latest channel.
+    pub(super) fn keep(
+        &self,
+        burst: &mut Burst,
+        ticket: Option<u64>,
+        channel: ChannelIndex,
+        publish: Publish,
+        now: Now,
+    ) {
+        let kept = self.broker.channel(channel);
+        if !burst.goes_to(&kept.store) {
+            self.flush(burst);
+        }
+        let message = Broker::message(self.session.publisher.clone(), publish, now);
+        burst.bytes += message.topic.len() + message.payload.len();
+        let topic = match &burst.last {
+            Some((last, _)) if last == &message.topic => last.clone(),
+            // Copied: a slice would keep the buffer the publish came in.
+            _ => Bytes::copy_from_slice(&message.topic),
+        };
+        burst.last = Some((topic.clone(), channel));
+        burst.owed.push(Owed {
+            ticket,
+            channel,
+            topic,
+        });
+        let id = kept.id;
+        burst.operations.push(match kept.kind {
+            ChannelKind::Latest => Operation::Set {
+                channel: id,
+                message,
+            },
+            ChannelKind::Append | ChannelKind::Queue => Operation::Append {
+                channel: id,
+                message,
+            },
+        });
+        burst.store.get_or_insert_with(|| kept.store.clone());
+        if !burst.has_room() {
+            self.flush(burst);
+        }
+    }
+
+    /// Hands what was taken to the store. The reader does so before it waits for anything, and
+    /// before any packet that may build on it.
+    pub fn flush(&self, burst: &mut Burst) {
+        let Some(store) = burst.store.take() else {
+            return;
+        };
+        burst.bytes = 0;
+        let operations = std::mem::take(&mut burst.operations);
+        let owed = std::mem::take(&mut burst.owed);
+        let connection = self.clone();
+        store.submit_each(
+            operations,
+            Box::new(move |outcomes| connection.kept(owed, outcomes)),
+        );
+    }
+
+    fn kept(&self, owed: Vec<Owed>, outcomes: Vec<Result<Option<u64>, StoreError>>) {
+        let mut committed: Vec<Committed> = Vec::new();
+        let mut answers: Vec<(u64, Outcome)> = Vec::with_capacity(owed.len());
+        for (owed, outcome) in owed.into_iter().zip(outcomes) {
+            let Owed {
+                ticket,
+                channel,
+                topic,
+            } = owed;
+            let offset = *outcome.as_ref().unwrap_or(&None);
+            let outcome = outcome
+                .map(|_| ())
+                .map_err(|error| self.broker.not_stored(channel, &error));
+            answers.extend(ticket.map(|ticket| (ticket, outcome)));
+            let Some(offset) = offset else { continue };
+            // Its readers are the same.
+            match committed.last_mut() {
+                Some(last) if last.channel == channel && last.topic == topic => {
+                    last.offset = offset;
+                }
+                _ => committed.push(Committed {
+                    channel,
+                    topic,
+                    offset,
+                }),
+            }
+        }
+        self.session.settle_all(self.number, answers);
+        self.broker.committed(committed);
+    }
+}
