@@ -111,7 +111,7 @@ impl fmt::Display for Failure {
             Failure::Silence { what, waited } => write!(
                 f,
                 "the broker sent nothing for {} s while {what} was waited for: it has lost it, or needs more than --patience allows",
-                waited.as_secs()
+                waited.as_secs_f64()
             ),
             Failure::Encode(error) => {
                 write!(f, "the options ask for what MQTT cannot say: {error}")

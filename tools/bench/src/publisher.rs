@@ -24,6 +24,28 @@ pub struct Message {
     pub retain: bool,
 }
 
+/// How many publishes may be unacknowledged.
+#[derive(Clone, Copy, Debug)]
+pub enum Window {
+    /// So many as was asked for: a broker that takes fewer is not measured with fewer.
+    Asked(u16),
+    /// So many, or as many as the broker takes.
+    AtMost(u16),
+}
+
+impl Window {
+    /// What it comes to where the broker takes `most`.
+    fn held_against(self, most: u16) -> Result<u16, Failure> {
+        match self {
+            Window::AtMost(window) => Ok(window.min(most)),
+            Window::Asked(window) if window <= most => Ok(window),
+            Window::Asked(_) => Err(Failure::Options(format!(
+                "the broker takes at most {most} publishes unacknowledged from a client: use --window {most} or less"
+            ))),
+        }
+    }
+}
+
 /// A PUBLISH encoded once; each copy has its packet identifier, stamp and number patched in.
 #[derive(Debug)]
 struct Template {
@@ -80,7 +102,7 @@ pub struct Publisher {
 }
 
 impl Publisher {
-    /// Opens a connection that publishes `message` with at most `window` unacknowledged.
+    /// Opens a connection that publishes `message` with that window.
     ///
     /// # Errors
     /// No connection, or a broker that takes fewer unacknowledged than that.
@@ -88,15 +110,14 @@ impl Publisher {
         connections: &mut Connections,
         connect: Connect,
         message: &Message,
-        window: u16,
+        window: Window,
     ) -> Result<Self, Failure> {
         let (connection, connack) = connections.open(connect)?;
-        let most = connack.properties.receive_maximum.unwrap_or(u16::MAX);
-        if message.qos != QoS::AtMostOnce && window > most {
-            return Err(Failure::Options(format!(
-                "the broker takes at most {most} publishes unacknowledged from a client: use --window {most} or less"
-            )));
-        }
+        let window = match message.qos {
+            // Nothing is acknowledged, so nothing is waited for.
+            QoS::AtMostOnce => 1,
+            _ => window.held_against(connack.properties.receive_maximum.unwrap_or(u16::MAX))?,
+        };
         Ok(Publisher {
             connection,
             template: Template::new(message)?,

@@ -159,7 +159,10 @@ fn aligned(lines: &[Vec<String>]) -> String {
         let widths = lines
             .iter()
             .filter_map(|line: &Vec<String>| line.get(column));
-        widths.map(|entry: &String| entry.chars().count()).max().unwrap_or(0)
+        widths
+            .map(|entry: &String| entry.chars().count())
+            .max()
+            .unwrap_or(0)
     };
     let widths: Vec<usize> = (0..columns).map(width).collect();
     let mut text = String::new();

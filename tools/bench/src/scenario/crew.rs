@@ -6,7 +6,7 @@ use crate::connections::{Connections, Out, connect_packet, unexpected};
 use crate::failure::Failure;
 use crate::frame::Frame;
 use crate::latency::Latencies;
-use crate::publisher::{Message, Publisher};
+use crate::publisher::{Message, Publisher, Window};
 use crate::target::Target;
 
 /// Publishers whose connections were opened one after the other.
@@ -27,7 +27,7 @@ impl Crew {
     pub fn open(
         target: &Target,
         connections: &mut Connections,
-        window: u16,
+        window: Window,
         shares: Vec<u64>,
         message: impl Fn(usize) -> Message,
         shape: impl Fn(usize, Publisher) -> Publisher,

@@ -9,13 +9,13 @@ use super::{Measured, prefix};
 use crate::connections::{append, append_puback, connect_packet, granted, subscribe_packet};
 use crate::failure::Failure;
 use crate::frame::{Delivery, Frame};
-use crate::publisher::Message;
+use crate::publisher::{Message, Publisher, Window};
 use crate::report::{Figure, figure, known, per_second};
 use crate::target::{Cost, Target};
 
 /// Connections that fill the topics, and what each has unacknowledged.
 const FILLERS: usize = 8;
-const WINDOW: u16 = 64;
+const WINDOW: Window = Window::AtMost(64);
 /// Digits of a topic's number, at the end of the topic.
 const DIGITS: usize = 7;
 
@@ -36,7 +36,7 @@ pub struct Args {
 impl Measured for Args {
     fn settings(&self) -> String {
         format!(
-            "{} topics of {} B, filled by {FILLERS} connections x window {WINDOW}, read by one at QoS 1",
+            "{} topics of {} B, filled by {FILLERS} connections x window 64, read by one at QoS 1",
             self.topics, self.size
         )
     }
@@ -103,7 +103,7 @@ impl Args {
         let firsts: Vec<u64> = (0..FILLERS)
             .map(|number| shares.iter().take(number).sum())
             .collect();
-        let shape = |number: usize, publisher: crate::publisher::Publisher| {
+        let shape = |number: usize, publisher: Publisher| {
             let first = firsts.get(number).copied().unwrap_or_default();
             publisher.numbered(u32::try_from(first).unwrap_or_default())
         };

@@ -1,5 +1,6 @@
 //! The scenarios: what each does, and what it takes.
 
+mod company;
 mod crew;
 mod latest;
 mod publish;

@@ -11,7 +11,7 @@ use crate::connections::{Connections, Out, append};
 use crate::failure::Failure;
 use crate::frame::Frame;
 use crate::latency::Latencies;
-use crate::publisher::Message;
+use crate::publisher::{Message, Window};
 use crate::report::{Figure, figure, known, per_second};
 use crate::target::{Cost, Target};
 
@@ -74,11 +74,7 @@ impl Measured for Args {
             retain: false,
         };
         let shares = shares(count, self.connections as usize);
-        let window = match self.qos {
-            // Nothing is acknowledged, so nothing is waited for.
-            0 => u16::MAX,
-            _ => self.window,
-        };
+        let window = Window::Asked(self.window);
         let crew = Crew::open(target, &mut connections, window, shares, message, |_, p| p)?;
         match self.qos {
             0 => self.unacknowledged(target, &mut connections, crew),

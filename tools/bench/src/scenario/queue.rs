@@ -12,7 +12,7 @@ use crate::connections::{Connections, Out, append, append_puback, connect_packet
 use crate::failure::Failure;
 use crate::frame::{Delivery, Frame};
 use crate::latency::Latencies;
-use crate::publisher::{Message, STAMP};
+use crate::publisher::{Message, STAMP, Window};
 use crate::report::{Figure, figure, known, per_second};
 use crate::target::{Cost, Target};
 
@@ -111,7 +111,7 @@ impl Args {
         Crew::open(
             target,
             connections,
-            self.window,
+            Window::Asked(self.window),
             shares,
             message,
             |number, publisher| publisher.stamped(u32::try_from(number).unwrap_or_default()),
@@ -185,8 +185,8 @@ struct Workers {
     tally: Tally,
     /// Whether a job is answered; otherwise its PUBACK is all.
     answers: bool,
-    /// The identifier of each worker's answer that is not acknowledged.
-    answering: Vec<Option<u16>>,
+    /// Each worker's answers.
+    answers_of: Vec<Answers>,
     done: u64,
 }
 
@@ -212,36 +212,34 @@ impl Workers {
             topic,
             tally,
             answers,
-            answering: vec![None; args.workers as usize],
+            answers_of: vec![Answers::default(); args.workers as usize],
             done: 0,
         })
     }
 
     fn take(&mut self, at: usize, frame: &Frame<'_>, out: &mut Out) -> Result<(), Failure> {
-        let answering = self.answering.get_mut(at);
-        match (frame, answering) {
-            (Frame::Publish(job), Some(answering)) => {
+        match (frame, self.answers_of.get_mut(at)) {
+            (Frame::Publish(job), Some(answers)) => {
                 if job.topic != self.topic.as_bytes() {
                     // It is somebody's, who will have it back when this connection ends.
                     return Err(crate::connections::stranger(job.topic));
                 }
                 self.tally.take(job.payload)?;
                 append_puback(job.id, out);
-                match self.answers {
-                    true => answer(job, answering, out),
-                    false => {
-                        self.done += 1;
-                        Ok(())
-                    }
+                if self.answers {
+                    return answers.send(job, out);
                 }
-            }
-            (Frame::PubAck { id, .. }, Some(answering)) if *answering == Some(*id) => {
-                *answering = None;
                 self.done += 1;
-                Ok(())
             }
-            (frame, _) => Err(stray(frame)),
+            (Frame::PubAck { id, .. }, Some(answers)) => {
+                if !answers.take(*id) {
+                    return Err(stray(frame));
+                }
+                self.done += 1;
+            }
+            (frame, _) => return Err(stray(frame)),
         }
+        Ok(())
     }
 
     fn are_done(&self, jobs: u64) -> bool {
@@ -249,32 +247,48 @@ impl Workers {
     }
 }
 
-/// Says of a job that it is done.
-fn answer(job: &Delivery<'_>, answering: &mut Option<u16>, out: &mut Out) -> Result<(), Failure> {
-    let asked = job.properties()?;
-    let Some(topic) = asked.response_topic else {
-        return Err(Failure::Broken(
-            "a job came without a Response Topic: is --queue the name of a queue?".into(),
-        ));
-    };
-    if answering.is_some() {
-        return Err(Failure::Broken(
-            "the broker offered a worker a job before it acknowledged the answer to the one before"
-                .into(),
-        ));
+/// The answers of one worker. The next job may come before the answer to the last one is acknowledged.
+#[derive(Clone, Copy, Debug, Default)]
+struct Answers {
+    /// The identifier of the last one sent, and of the last one acknowledged.
+    sent: u16,
+    acknowledged: u16,
+}
+
+impl Answers {
+    /// Says of a job that it is done.
+    fn send(&mut self, job: &Delivery<'_>, out: &mut Out) -> Result<(), Failure> {
+        let asked = job.properties()?;
+        let Some(topic) = asked.response_topic else {
+            return Err(Failure::Broken(
+                "a job came without a Response Topic: is --queue the name of a queue?".into(),
+            ));
+        };
+        self.sent = following(self.sent);
+        let answer = Publish {
+            qos: QoS::AtLeastOnce,
+            topic,
+            packet_id: self.sent,
+            payload: Bytes::from_static(b"ack"),
+            properties: PublishProperties {
+                correlation_data: asked.correlation_data,
+                ..PublishProperties::default()
+            },
+            ..Publish::default()
+        };
+        append(&Packet::Publish(answer), out)
     }
-    // A worker has one job at a time, so its answers need one identifier.
-    *answering = Some(1);
-    let answer = Publish {
-        qos: QoS::AtLeastOnce,
-        topic,
-        packet_id: 1,
-        payload: Bytes::from_static(b"ack"),
-        properties: PublishProperties {
-            correlation_data: asked.correlation_data,
-            ..PublishProperties::default()
-        },
-        ..Publish::default()
-    };
-    append(&Packet::Publish(answer), out)
+
+    /// Takes a PUBACK; whether it is that of the next answer.
+    fn take(&mut self, id: u16) -> bool {
+        let is_next = self.acknowledged != self.sent && id == following(self.acknowledged);
+        if is_next {
+            self.acknowledged = id;
+        }
+        is_next
+    }
+}
+
+fn following(id: u16) -> u16 {
+    id % u16::MAX + 1
 }

@@ -1,22 +1,24 @@
 //! `replay`: a durable consumer reads a filled channel; or what many consumers cost a publisher.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use saguin_mqtt_codec::QoS;
 
+use super::company::Company;
 use super::crew::{Crew, shares, stray};
 use super::tally::Order;
 use super::{Measured, prefix};
+use crate::cli::seconds;
 use crate::connections::{append, append_puback, connect_packet, granted, subscribe_packet};
 use crate::failure::Failure;
 use crate::frame::Frame;
-use crate::publisher::{Message, STAMP};
+use crate::publisher::{Message, Publisher, STAMP, Window};
 use crate::report::{Figure, figure, known, per_second};
 use crate::target::{Cost, Target};
 
 /// Connections that fill the channel, and what each has unacknowledged.
 const FILLERS: usize = 8;
-const WINDOW: u16 = 64;
+const WINDOW: Window = Window::AtMost(64);
 
 /// What `replay` takes.
 #[derive(Debug, clap::Args)]
@@ -27,6 +29,15 @@ pub struct Args {
     /// Bytes of payload
     #[arg(long, default_value_t = 128, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(STAMP as i64..=16_777_216))]
     size: u32,
+    /// Instead: what so many durable consumers cost a publisher that keeps a pace
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    consumers: Option<u32>,
+    /// With --consumers: publishes a second
+    #[arg(long, default_value_t = 500, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    rate: u32,
+    /// With --consumers: how long the publisher is measured alone, and then in company
+    #[arg(long, default_value = "5", value_name = "SECONDS", value_parser = seconds)]
+    seconds: Duration,
     /// The topics are below this one, which is the append channel's
     #[arg(long, default_value = prefix::LOG, value_name = "TOPIC")]
     topic: String,
@@ -34,6 +45,14 @@ pub struct Args {
 
 impl Measured for Args {
     fn settings(&self) -> String {
+        if let Some(consumers) = self.consumers {
+            return format!(
+                "a publisher at {}/s, {} B, {} s alone, then as long with {consumers} durable consumers",
+                self.rate,
+                self.size,
+                self.seconds.as_secs_f64()
+            );
+        }
         format!(
             "{} records of {} B, then one durable consumer at QoS 1 from the beginning",
             self.records, self.size
@@ -45,6 +64,25 @@ impl Measured for Args {
     }
 
     fn measure(&self, target: &mut Target) -> Result<Vec<Figure>, Failure> {
+        match self.consumers {
+            Some(consumers) => self.company(consumers).measure(target),
+            None => self.replay(target),
+        }
+    }
+}
+
+impl Args {
+    fn company(&self, consumers: u32) -> Company {
+        Company {
+            consumers: consumers as usize,
+            rate: self.rate,
+            seconds: self.seconds,
+            size: self.size as usize,
+            topic: self.topic.clone(),
+        }
+    }
+
+    fn replay(&self, target: &Target) -> Result<Vec<Figure>, Failure> {
         let records = u64::from(self.records);
         let name = target.client("read", 0);
         let filter = format!("{}/{}/#", self.topic, target.run);
@@ -88,9 +126,7 @@ impl Measured for Args {
         ];
         Ok(figures.into_iter().flatten().collect())
     }
-}
 
-impl Args {
     /// Fills the channel; how many records a second.
     fn fill(&self, target: &Target) -> Result<f64, Failure> {
         let mut connections = target.connections()?;
@@ -101,7 +137,7 @@ impl Args {
             qos: QoS::AtLeastOnce,
             retain: false,
         };
-        let shape = |number: usize, publisher: crate::publisher::Publisher| {
+        let shape = |number: usize, publisher: Publisher| {
             publisher.stamped(u32::try_from(number).unwrap_or_default())
         };
         let mut crew = Crew::open(target, &mut connections, WINDOW, shares, message, shape)?;

@@ -7,7 +7,6 @@ use crate::publisher::stamp;
 #[derive(Clone, Debug)]
 pub struct Tally {
     came: Vec<Vec<bool>>,
-    count: u64,
 }
 
 impl Tally {
@@ -16,7 +15,6 @@ impl Tally {
         let none = |share: &u64| vec![false; usize::try_from(*share).unwrap_or(usize::MAX)];
         Tally {
             came: shares.iter().map(none).collect(),
-            count: 0,
         }
     }
 
@@ -34,7 +32,6 @@ impl Tally {
         match (place, read) {
             (Some(came), _) if !*came => {
                 *came = true;
-                self.count += 1;
                 Ok(())
             }
             (Some(_), Some((publisher, message))) => Err(Failure::Broken(format!(
@@ -44,11 +41,6 @@ impl Tally {
                 "the broker delivered a payload that nobody published".into(),
             )),
         }
-    }
-
-    /// How many came.
-    pub fn count(&self) -> u64 {
-        self.count
     }
 }
 
@@ -107,7 +99,6 @@ mod tests {
         for (publisher, message) in [(0, 1), (1, 0), (0, 0)] {
             tally.take(&payload(publisher, message)).unwrap();
         }
-        assert_eq!(tally.count(), 3);
         let twice = tally.take(&payload(0, 1)).unwrap_err().to_string();
         assert!(twice.contains("twice"), "{twice}");
         for strange in [payload(2, 0), payload(0, 2), vec![1]] {
