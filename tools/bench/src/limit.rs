@@ -11,7 +11,7 @@ use crate::latency::Latencies;
 /// The file that is written to; every block of it was written before, so that a sync is one of data alone.
 const FILE_BYTES: usize = 4 * 1024 * 1024;
 /// At most this long, and at least this often.
-const AT_MOST: Duration = Duration::from_millis(500);
+const AT_MOST: Duration = Duration::from_millis(300);
 const AT_LEAST: u64 = 20;
 /// What `statfs` calls a file system that is memory.
 const TMPFS: i64 = 0x0102_1994;

@@ -1,4 +1,5 @@
 //! Against brokers that go wrong: each is a few bytes on a socket, and each ends in a sentence.
+#![allow(clippy::unwrap_used, missing_docs)]
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};

@@ -1,5 +1,6 @@
 //! The built binary against the built broker, at sizes that are small: what is shown is that each
 //! scenario comes to its end with everything there, not how fast.
+#![allow(clippy::unwrap_used, missing_docs)]
 
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
@@ -95,7 +96,7 @@ fn replay_reads_every_record_in_order() {
 
 #[test]
 fn replay_with_consumers_gives_every_record_to_everybody() {
-    let names = ["alone: PUBACK p99", "p99 with consumers of alone"];
+    let names = ["alone: PUBACK p99", "p99 in company of alone"];
     figures("replay --consumers 3 --rate 100 --seconds 0.2", &names);
 }
 
@@ -105,6 +106,54 @@ fn latest_reads_every_topic_once() {
         "latest --topics 300",
         &["topics filled", "values read", "whole pass"],
     );
+}
+
+#[test]
+fn fan_brings_every_message_to_every_subscriber() {
+    let names = ["deliveries", "publish to last subscriber p99"];
+    figures("fan --subscribers 5 --window 4 --seconds 0.1", &names);
+    figures("fan --qos 1 --pairs 3 --window 4 --seconds 0.1", &names);
+}
+
+#[test]
+fn idle_looks_at_the_memory_of_the_broker() {
+    figures(
+        "idle --connections 40",
+        &["connected and subscribed, one after the other"],
+    );
+    let unknown = bench("idle --connections 1 --broker 127.0.0.1:1");
+    assert!(
+        said(&unknown).contains("--broker-pid"),
+        "{}",
+        said(&unknown)
+    );
+    assert_eq!(unknown.status.code(), Some(2));
+}
+
+#[test]
+fn recover_kills_a_broker_and_starts_it_again() {
+    figures(
+        "recover --records 500",
+        &["start to listening", "memory then"],
+    );
+    let running = bench("recover --broker 127.0.0.1:1");
+    assert!(
+        said(&running).contains("--broker-cmd"),
+        "{}",
+        said(&running)
+    );
+    assert_eq!(running.status.code(), Some(2));
+}
+
+#[test]
+fn slow_has_a_subscriber_that_does_not_read() {
+    let names = ["alone: PUBACK p99", "p99 in company of alone"];
+    figures("slow --rate 100 --seconds 0.1", &names);
+}
+
+#[test]
+fn space_looks_into_the_data_directory() {
+    figures("space --records 8000 --size 512", &["disk per record"]);
 }
 
 #[test]

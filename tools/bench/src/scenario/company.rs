@@ -1,10 +1,10 @@
-//! `replay --consumers`: what many durable consumers of a channel cost its publisher.
+//! `replay --consumers` and `slow`: what others cost a publisher.
 
 use std::time::{Duration, Instant};
 
 use saguin_mqtt_codec::QoS;
 
-use super::crew::stray;
+use super::crew::{Crew, stray};
 use super::tally::Order;
 use crate::connections::{Connections, Out, append_puback, connect_packet};
 use crate::failure::Failure;
@@ -14,11 +14,25 @@ use crate::publisher::{Message, Publisher, Window};
 use crate::report::{Figure, figure};
 use crate::target::Target;
 
+/// Sent to a subscriber that does not read, before the publisher is measured beside it: more than its
+/// socket holds, in messages that no window of deliveries holds back.
+const FLOOD: u64 = 256;
+const FLOOD_BYTES: usize = 64 * 1024;
+
+/// Who else is there.
+#[derive(Clone, Copy, Debug)]
+pub enum Beside {
+    /// So many durable consumers of what is published.
+    Consumers(usize),
+    /// A subscriber of it that does not read.
+    Deaf,
+}
+
 /// A publisher that keeps a pace, alone and in company.
 #[derive(Clone, Debug)]
 pub struct Company {
-    /// Durable consumers beside it.
-    pub consumers: usize,
+    /// Who else is there in the second half.
+    pub beside: Beside,
     /// Publishes a second.
     pub rate: u32,
     /// How long each half takes.
@@ -35,28 +49,35 @@ impl Company {
     /// # Errors
     /// A record that a consumer was not given.
     pub fn measure(&self, target: &Target) -> Result<Vec<Figure>, Failure> {
-        let alone = self.half(target, "alone", 0)?;
-        let company = self.half(target, "company", self.consumers)?;
+        let alone = self.half(target, "alone", Beside::Consumers(0))?;
+        let company = self.half(target, "company", self.beside)?;
         Ok(vec![
             figure("alone: PUBACK p50", "µs", alone.micros(0.5)),
             figure("alone: PUBACK p99", "µs", alone.micros(0.99)),
-            figure("with consumers: PUBACK p50", "µs", company.micros(0.5)),
-            figure("with consumers: PUBACK p99", "µs", company.micros(0.99)),
+            figure("in company: PUBACK p50", "µs", company.micros(0.5)),
+            figure("in company: PUBACK p99", "µs", company.micros(0.99)),
             figure(
-                "p99 with consumers of alone",
+                "p99 in company of alone",
                 "x",
                 company.micros(0.99) / alone.micros(0.99),
             ),
         ])
     }
 
-    fn half(&self, target: &Target, name: &str, consumers: usize) -> Result<Latencies, Failure> {
+    fn half(&self, target: &Target, name: &str, beside: Beside) -> Result<Latencies, Failure> {
         let mut connections = target.connections()?;
         let topic = format!("{}/{}/{name}", self.topic, target.run);
+        let consumers = match beside {
+            Beside::Consumers(consumers) => consumers,
+            Beside::Deaf => 0,
+        };
         for number in 0..consumers {
             let connect = connect_packet(&target.client("read", number), true, true)?;
             let (at, _) = connections.open(connect)?;
             connections.subscribe(at, &topic, QoS::AtLeastOnce)?;
+        }
+        if matches!(beside, Beside::Deaf) {
+            flood(target, &mut connections, &topic)?;
         }
         let message = Message {
             topic,
@@ -64,7 +85,7 @@ impl Company {
             qos: QoS::AtLeastOnce,
             retain: false,
         };
-        let connect = connect_packet(&target.client("pub", 0), false, true)?;
+        let connect = connect_packet(&target.client("paced", 0), false, true)?;
         let publisher =
             Publisher::open(&mut connections, connect, &message, Window::AtMost(1024))?.stamped(0);
         let mut half = Half {
@@ -78,6 +99,22 @@ impl Company {
         }
         Ok(half.latencies)
     }
+}
+
+/// A subscriber that does not read, and more for it than its socket holds.
+fn flood(target: &Target, connections: &mut Connections, topic: &str) -> Result<(), Failure> {
+    let (at, _) = connections.open(connect_packet(&target.client("deaf", 0), false, true)?)?;
+    connections.subscribe(at, topic, QoS::AtLeastOnce)?;
+    connections.deafen(at)?;
+    let message = |_| Message {
+        topic: topic.to_owned(),
+        size: FLOOD_BYTES,
+        qos: QoS::AtLeastOnce,
+        retain: false,
+    };
+    let window = Window::AtMost(16);
+    Crew::open(target, connections, window, vec![FLOOD], message, |_, p| p)?.load(connections)?;
+    Ok(())
 }
 
 /// One publisher, and what each consumer has been given. Consumers have the first numbers.

@@ -2,10 +2,15 @@
 
 mod company;
 mod crew;
+mod fan;
+mod idle;
 mod latest;
 mod publish;
 mod queue;
+mod recover;
 mod replay;
+mod slow;
+mod space;
 mod tally;
 
 use clap::Subcommand;
@@ -26,6 +31,16 @@ pub enum Scenario {
     Replay(replay::Args),
     /// A subscribe pass over the current values of many topics
     Latest(latest::Args),
+    /// Deliveries a second from one publisher to many subscribers, or in pairs, from memory
+    Fan(fan::Args),
+    /// What an idle connection takes of the broker's memory
+    Idle(idle::Args),
+    /// How long a killed broker takes until it listens again
+    Recover(recover::Args),
+    /// What a subscriber that stops reading costs a publisher
+    Slow(slow::Args),
+    /// What a record takes on the disk
+    Space(space::Args),
 }
 
 /// What a scenario has to say of itself.
@@ -51,6 +66,11 @@ impl Scenario {
             Scenario::Queue(args) => ("queue", args),
             Scenario::Replay(args) => ("replay", args),
             Scenario::Latest(args) => ("latest", args),
+            Scenario::Fan(args) => ("fan", args),
+            Scenario::Idle(args) => ("idle", args),
+            Scenario::Recover(args) => ("recover", args),
+            Scenario::Slow(args) => ("slow", args),
+            Scenario::Space(args) => ("space", args),
         }
     }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use saguin_mqtt_codec::QoS;
 
-use super::company::Company;
+use super::company::{Beside, Company};
 use super::crew::{Crew, shares, stray};
 use super::tally::Order;
 use super::{Measured, prefix};
@@ -74,7 +74,7 @@ impl Measured for Args {
 impl Args {
     fn company(&self, consumers: u32) -> Company {
         Company {
-            consumers: consumers as usize,
+            beside: Beside::Consumers(consumers as usize),
             rate: self.rate,
             seconds: self.seconds,
             size: self.size as usize,
