@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use bytes::BytesMut;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use saguin_mqtt_codec::{
     ConnAck, Connect, Disconnect, Packet, QoS, ReasonCode, Subscribe, Subscription, Text, Version,
     encode,
@@ -163,6 +164,37 @@ impl Connections {
             }
         }
         Ok((at, connack))
+    }
+
+    /// Begins to open one and waits for nothing: its CONNACK comes to [`turn`](Self::turn) as any packet.
+    ///
+    /// # Errors
+    /// No connection.
+    pub fn start(&mut self, connect: Connect) -> Result<(), Failure> {
+        let family = match self.address {
+            SocketAddr::V4(_) => AddressFamily::INET,
+            SocketAddr::V6(_) => AddressFamily::INET6,
+        };
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = socket_with(family, SocketType::STREAM, flags, None)
+            .map_err(Failure::system("make a socket"))?;
+        match rustix::net::connect(&socket, &self.address) {
+            Ok(()) | Err(Errno::INPROGRESS) => {}
+            Err(error) => {
+                return Err(Failure::Connect {
+                    address: self.address,
+                    error: error.into(),
+                });
+            }
+        }
+        let at = self.adopt(TcpStream::from(socket))?;
+        append(&Packet::Connect(Box::new(connect)), self.out(at))?;
+        let connection = self.connections.get_mut(at).ok_or_else(gone)?;
+        connection.blocked = true;
+        let data = EventData::new_u64(at as u64);
+        let both = EventFlags::IN | EventFlags::OUT;
+        epoll::add(&self.epoll, &connection.stream, data, both)
+            .map_err(Failure::system("wait for a socket"))
     }
 
     fn adopt(&mut self, stream: TcpStream) -> Result<usize, Failure> {
@@ -527,7 +559,11 @@ fn refused_publish(code: u8, whole: &[u8]) -> Failure {
     }
 }
 
-fn admitted(packet: Packet) -> Result<ConnAck, Failure> {
+/// Judges a CONNACK.
+///
+/// # Errors
+/// A refusal, or a packet that is no CONNACK.
+pub fn admitted(packet: Packet) -> Result<ConnAck, Failure> {
     match packet {
         Packet::ConnAck(connack) if connack.reason.is_refusal() => Err(Failure::Refused {
             what: "a connection",

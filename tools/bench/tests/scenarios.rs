@@ -146,6 +146,19 @@ fn recover_kills_a_broker_and_starts_it_again() {
 }
 
 #[test]
+fn storm_lets_everybody_in() {
+    figures("storm --clients 40", &["half of them in", "all of them in"]);
+    let nobody = bench("storm --clients 2 --broker 127.0.0.1:1");
+    assert_eq!(nobody.status.code(), Some(1), "{}", said(&nobody));
+}
+
+#[test]
+fn backlog_is_read_whole_by_those_who_come_back() {
+    let names = ["messages stored", "messages read on coming back"];
+    figures("backlog --sessions 4 --messages 20", &names);
+}
+
+#[test]
 fn slow_has_a_subscriber_that_does_not_read() {
     let names = ["alone: PUBACK p99", "p99 in company of alone"];
     figures("slow --rate 100 --seconds 0.1", &names);

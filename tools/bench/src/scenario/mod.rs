@@ -1,5 +1,6 @@
 //! The scenarios: what each does, and what it takes.
 
+mod backlog;
 mod company;
 mod crew;
 mod fan;
@@ -11,6 +12,7 @@ mod recover;
 mod replay;
 mod slow;
 mod space;
+mod storm;
 mod tally;
 
 use clap::Subcommand;
@@ -35,6 +37,10 @@ pub enum Scenario {
     Fan(fan::Args),
     /// What an idle connection takes of the broker's memory
     Idle(idle::Args),
+    /// How long it takes until many clients that connect at once are all in
+    Storm(storm::Args),
+    /// What is stored for sessions that are away, and read when they come back
+    Backlog(backlog::Args),
     /// How long a killed broker takes until it listens again
     Recover(recover::Args),
     /// What a subscriber that stops reading costs a publisher
@@ -68,6 +74,8 @@ impl Scenario {
             Scenario::Latest(args) => ("latest", args),
             Scenario::Fan(args) => ("fan", args),
             Scenario::Idle(args) => ("idle", args),
+            Scenario::Storm(args) => ("storm", args),
+            Scenario::Backlog(args) => ("backlog", args),
             Scenario::Recover(args) => ("recover", args),
             Scenario::Slow(args) => ("slow", args),
             Scenario::Space(args) => ("space", args),
