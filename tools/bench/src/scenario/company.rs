@@ -19,6 +19,10 @@ use crate::target::Target;
 const FLOOD: u64 = 256;
 const FLOOD_BYTES: usize = 64 * 1024;
 
+/// Each half begins with this, or as long as it takes itself where that is less, and nothing of it counts:
+/// a broker that has just started prepares its files.
+const LEAD_IN: Duration = Duration::from_secs(1);
+
 /// Who else is there.
 #[derive(Clone, Copy, Debug)]
 pub enum Beside {
@@ -91,6 +95,7 @@ impl Company {
         let mut half = Half {
             publisher,
             orders: vec![Order::new(1); consumers],
+            counts_from: Instant::now() + LEAD_IN.min(self.seconds),
             latencies: Latencies::default(),
         };
         half.run(&mut connections, self.rate, self.seconds)?;
@@ -121,6 +126,8 @@ fn flood(target: &Target, connections: &mut Connections, topic: &str) -> Result<
 struct Half {
     publisher: Publisher,
     orders: Vec<Order>,
+    /// What was due before this does not count.
+    counts_from: Instant,
     latencies: Latencies,
 }
 
@@ -134,7 +141,7 @@ impl Half {
     ) -> Result<(), Failure> {
         let (begun, pace) = (Instant::now(), Duration::from_secs(1) / rate);
         let mut due = begun;
-        while due < begun + seconds {
+        while due < self.counts_from + seconds {
             while Instant::now() < due {
                 self.turn(connections, Some(due))?;
             }
@@ -176,8 +183,10 @@ impl Half {
                     order.take(record.payload)
                 }
                 (Frame::PubAck { id, .. }, None) => {
-                    // In the same turn many records may be read first.
-                    self.latencies.record(self.publisher.acknowledge(*id, now)?);
+                    let latency = self.publisher.acknowledge(*id, now)?;
+                    if now - latency >= self.counts_from {
+                        self.latencies.record(latency);
+                    }
                     Ok(())
                 }
                 _ => Err(stray(&frame)),
