@@ -15,6 +15,7 @@ use saguin_mqtt_codec::{
     encode,
 };
 
+use crate::alarm::{ALARM, Alarm};
 use crate::failure::Failure;
 use crate::frame::{self, Frame};
 
@@ -30,6 +31,7 @@ pub struct Connections {
     /// How long nothing may come before that is an error.
     pub patience: Duration,
     epoll: OwnedFd,
+    alarm: Alarm,
     connections: Vec<Connection>,
     chunk: Vec<u8>,
     /// Connections with packets that came right behind their CONNACK.
@@ -130,10 +132,13 @@ impl Connections {
     /// # Errors
     /// The system's.
     pub fn new(address: SocketAddr, patience: Duration) -> Result<Self, Failure> {
+        let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(Failure::system("wait"))?;
+        let alarm = Alarm::new(&epoll)?;
         Ok(Connections {
             address,
             patience,
-            epoll: epoll::create(CreateFlags::CLOEXEC).map_err(Failure::system("wait"))?,
+            epoll,
+            alarm,
             connections: Vec::new(),
             chunk: vec![0; CHUNK],
             primed: Vec::new(),
@@ -343,8 +348,11 @@ impl Connections {
         }
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
         let wait = left.unwrap_or(self.patience).min(self.patience);
-        let ready = self.ready(wait)?;
-        if ready.is_empty() && left.is_none_or(|left| left > self.patience) {
+        // A moment that has passed needs no alarm, and one that was set goes with the next.
+        let ring = until.zip(left).filter(|(_, left)| !left.is_zero());
+        self.alarm.set(ring)?;
+        let (ready, rang) = self.ready(if ring.is_some() { self.patience } else { wait })?;
+        if ready.is_empty() && !rang && left.is_none_or(|left| left > self.patience) {
             return Err(Failure::Silence {
                 what,
                 waited: self.patience,
@@ -436,8 +444,8 @@ impl Connections {
         work(connection).map_err(Failure::system(what))
     }
 
-    /// Which connections have something to be done.
-    fn ready(&self, wait: Duration) -> Result<Vec<(usize, EventFlags)>, Failure> {
+    /// Which connections have something to be done, and whether the alarm rang.
+    fn ready(&self, wait: Duration) -> Result<(Vec<(usize, EventFlags)>, bool), Failure> {
         let wait = rustix::time::Timespec::try_from(wait).ok();
         let mut events = Vec::with_capacity(self.connections.len().clamp(1, 256));
         loop {
@@ -448,11 +456,12 @@ impl Connections {
                 Err(error) => return Err(Failure::system("wait for the broker")(error)),
             }
         }
-        let place = |event: epoll::Event| usize::try_from(event.data.u64()).unwrap_or(usize::MAX);
-        Ok(events
-            .into_iter()
-            .map(|e: epoll::Event| (place(e), e.flags))
-            .collect())
+        let all = events.len();
+        events.retain(|event: &epoll::Event| event.data.u64() != ALARM);
+        let rang = events.len() < all;
+        let place = |event: &epoll::Event| usize::try_from(event.data.u64()).unwrap_or(usize::MAX);
+        let ready = events.iter().map(|event| (place(event), event.flags));
+        Ok((ready.collect(), rang))
     }
 
     fn read_begun<T>(&mut self, at: usize, what: &'static str, take: &mut T) -> Result<(), Failure>

@@ -10,10 +10,11 @@
 //! | which runs, in which order? | `measure` |
 //! | what does each scenario do? | `scenario` |
 //! | which broker, and what does it cost? | `broker`, `target`, `process`, `cores` |
-//! | how is it spoken to? | `connections`, `frame`, `publisher` |
+//! | how is it spoken to? | `connections`, `alarm`, `frame`, `publisher` |
 //! | what do the figures say? | `latency`, `limit`, `report` |
 //! | why is there no figure? | `failure` |
 
+mod alarm;
 mod broker;
 mod cli;
 mod connections;
