@@ -14,7 +14,7 @@ use crate::format::{FrameBuilder, Kind, MAX_BODY_BYTES, MAX_NAME_BYTES};
 use crate::handoff::{Callback, Completion, Gather, Handoff, Pending, PublishCommit, Ticket};
 use crate::latch::{Failure, Latch};
 use crate::plan::Planner;
-use crate::resume::Rests;
+use crate::resume::{OpenFrames, Rests};
 use crate::room::Room;
 use crate::segment::{Layout, Segment, Segments};
 use crate::spare::{Readiness, Spares};
@@ -130,6 +130,7 @@ pub(crate) struct Shared {
     pub(crate) published: RwLock<Published>,
     pub(crate) segments: Segments,
     pub(crate) rests: Rests,
+    pub(crate) opened: Arc<OpenFrames>,
     pub(crate) handoff: Handoff,
     pub(crate) latch: Latch,
     pub(crate) next_segment: Readiness,
@@ -404,6 +405,7 @@ impl Engine {
             }),
             segments: Segments::new(segments),
             rests: Rests::default(),
+            opened: Arc::default(),
             handoff: Handoff::new(TAKE, options.publish_commit, options.gather.clone()),
             latch: Latch::default(),
             next_segment: readiness,

@@ -1,4 +1,4 @@
-//! Records out of frames: every frame that is read is verified, every time.
+//! Records out of frames: every frame that is read is verified, every time it is read.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use crate::batch::ChannelId;
 use crate::engine::Shared;
 use crate::format::{Op, OpError, Ops, RecordRef};
 use crate::read::ReadError;
-use crate::resume::{MAX_REST_BYTES, Rest};
+use crate::resume::{MAX_REST_BYTES, OpenFrame, OpenFrames, Rest};
 use crate::scan::{ReadAhead, ScanError, Scanner};
 use crate::segment::{Segment, find};
 use crate::state::{Anchor, HoldEntry, Location, MapEntry};
@@ -19,8 +19,10 @@ impl Shared {
     pub(crate) fn frames(&self) -> Frames {
         Frames {
             segments: self.segments.snapshot(),
+            opened: Arc::clone(&self.opened),
             ahead: None,
             rest: None,
+            open: None,
         }
     }
 }
@@ -28,10 +30,13 @@ impl Shared {
 /// Reads frames of a snapshot of the segments.
 pub(crate) struct Frames {
     segments: Arc<Vec<Arc<Segment>>>,
+    opened: Arc<OpenFrames>,
     /// What the last run read past its end, and in which segment: the next run usually begins there.
     ahead: Option<(u32, ReadAhead)>,
     /// Where the last run, or a reader before, stopped in the middle of a frame.
     pub(crate) rest: Option<Rest>,
+    /// The frame the last single record was read from.
+    open: Option<OpenFrame>,
 }
 
 impl Frames {
@@ -152,49 +157,88 @@ impl Frames {
         deletion: bool,
     ) -> Result<StoredRecord, ReadError> {
         let segment = self.segment(at)?;
-        let mut scanner = scanner(&segment, at);
-        if let Some((position, frame)) = scanner.next().map_err(|e| damaged(&segment, &e))? {
-            for op in frame.operations() {
-                let op = op.map_err(|e| damaged_at(&segment, position, &e.to_string()))?;
-                let here = match op {
-                    Op::Set {
-                        channel: c,
-                        offset: o,
-                        record,
-                        ..
-                    }
-                    | Op::Remove {
-                        channel: c,
-                        offset: o,
-                        record,
-                        ..
-                    }
-                    | Op::Enqueue {
-                        channel: c,
-                        offset: o,
-                        record,
-                    }
-                    | Op::MoveEntry {
-                        channel: c,
-                        offset: o,
-                        record,
-                        ..
-                    }
-                    | Op::MoveJob {
-                        channel: c,
-                        offset: o,
-                        record,
-                        ..
-                    } => (c, o, record),
-                    _ => continue,
+        let mut pick = |operations: &mut Ops<'_>| -> Result<_, OpError> {
+            for op in operations {
+                let Some((c, o, record)) = single_record(&op?) else {
+                    continue;
                 };
-                if (here.0, here.1) == (channel.0, offset) {
-                    return Ok(stored(offset, &here.2, key.clone(), deletion));
+                if (c, o) == (channel.0, offset) {
+                    return Ok(Some(stored(offset, &record, key.clone(), deletion)));
                 }
+            }
+            Ok(None)
+        };
+        let is_damaged = |e: OpError| damaged_at(&segment, u64::from(at.frame), &e.to_string());
+        if self.open.as_ref().is_none_or(|frame| frame.at != at) {
+            self.keep_open();
+            self.open = self.opened.take(at);
+        }
+        if let Some(frame) = &mut self.open
+            && let Some(found) = frame.find(&mut pick).map_err(is_damaged)?
+        {
+            return Ok(found);
+        }
+        let mut scanner = scanner(&segment, at);
+        if let Some((_, frame)) = scanner.next().map_err(|e| damaged(&segment, &e))? {
+            self.open = OpenFrame::new(at, frame.operations());
+            let found = match &mut self.open {
+                Some(open) => open.find(&mut pick),
+                None => pick(&mut frame.operations()),
+            };
+            if let Some(found) = found.map_err(is_damaged)? {
+                return Ok(found);
             }
         }
         let what = format!("the record at offset {offset} is not where it was written");
         Err(damaged_at(&segment, u64::from(at.frame), &what))
+    }
+
+    fn keep_open(&mut self) {
+        if let Some(frame) = self.open.take() {
+            self.opened.put(frame);
+        }
+    }
+}
+
+impl Drop for Frames {
+    fn drop(&mut self) {
+        self.keep_open();
+    }
+}
+
+/// The record of an operation that records are read from one at a time: its channel and offset.
+fn single_record<'a>(op: &Op<'a>) -> Option<(u32, u64, RecordRef<'a>)> {
+    match *op {
+        Op::Set {
+            channel,
+            offset,
+            record,
+            ..
+        }
+        | Op::Remove {
+            channel,
+            offset,
+            record,
+            ..
+        }
+        | Op::Enqueue {
+            channel,
+            offset,
+            record,
+        }
+        | Op::MoveEntry {
+            channel,
+            offset,
+            record,
+            ..
+        }
+        | Op::MoveJob {
+            channel,
+            offset,
+            record,
+            ..
+        } => Some((channel, offset, record)),
+        _ => None,
     }
 }
 

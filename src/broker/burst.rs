@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::storage::{ChannelKind, Operation, Store, StoreError};
+use crate::storage::{ChannelKind, Message, Operation, Record, Store, StoreError};
 
 use super::Broker;
 use super::connection::Connection;
+use super::counters::bump;
 use super::packet::Publish;
 use super::session::acks::Outcome;
 use super::time::Now;
@@ -32,7 +33,7 @@ pub struct Burst {
     operations: Vec<Operation>,
     owed: Vec<Owed>,
     bytes: usize,
-    /// The last topic that led to an append or a latest channel, and which: a client publishes to
+    /// The last topic that led to a channel, and which: a client publishes to
     /// the same topic most of the time, and what holds a topic does not change.
     last: Option<(Bytes, ChannelIndex)>,
 }
@@ -43,6 +44,8 @@ struct Owed {
     ticket: Option<u64>,
     channel: ChannelIndex,
     topic: Bytes,
+    /// Of a job, what a worker may be offered as soon as it is stored.
+    job: Option<Message>,
 }
 
 impl Burst {
@@ -64,7 +67,7 @@ impl Burst {
 }
 
 impl Connection {
-    /// Takes a publish for an append or a latest channel.
+    /// Takes a publish for a channel.
     pub(super) fn keep(
         &self,
         burst: &mut Burst,
@@ -77,7 +80,13 @@ impl Connection {
         if !burst.goes_to(&kept.store) {
             self.flush(burst);
         }
-        let message = Broker::message(self.session.publisher.clone(), publish, now);
+        let mut message = Broker::message(self.session.publisher.clone(), publish, now);
+        if kept.kind == ChannelKind::Queue {
+            if std::mem::take(&mut message.retain) {
+                bump(&self.broker.counters.queue_retain_dropped);
+            }
+            message = message.detached();
+        }
         burst.bytes += message.topic.len() + message.payload.len();
         let topic = match &burst.last {
             Some((last, _)) if last == &message.topic => last.clone(),
@@ -89,6 +98,7 @@ impl Connection {
             ticket,
             channel,
             topic,
+            job: (kept.kind == ChannelKind::Queue).then(|| message.clone()),
         });
         let id = kept.id;
         burst.operations.push(match kept.kind {
@@ -96,7 +106,11 @@ impl Connection {
                 channel: id,
                 message,
             },
-            ChannelKind::Append | ChannelKind::Queue => Operation::Append {
+            ChannelKind::Append => Operation::Append {
+                channel: id,
+                message,
+            },
+            ChannelKind::Queue => Operation::Enqueue {
                 channel: id,
                 message,
             },
@@ -125,12 +139,14 @@ impl Connection {
 
     fn kept(&self, owed: Vec<Owed>, outcomes: Vec<Result<Option<u64>, StoreError>>) {
         let mut committed: Vec<Committed> = Vec::new();
+        let mut jobs: Vec<(ChannelIndex, Record)> = Vec::new();
         let mut answers: Vec<(u64, Outcome)> = Vec::with_capacity(owed.len());
         for (owed, outcome) in owed.into_iter().zip(outcomes) {
             let Owed {
                 ticket,
                 channel,
                 topic,
+                job,
             } = owed;
             let offset = *outcome.as_ref().unwrap_or(&None);
             let outcome = outcome
@@ -138,6 +154,10 @@ impl Connection {
                 .map_err(|error| self.broker.not_stored(channel, &error));
             answers.extend(ticket.map(|ticket| (ticket, outcome)));
             let Some(offset) = offset else { continue };
+            if let Some(message) = job {
+                jobs.push((channel, Record { offset, message }));
+                continue;
+            }
             // Its readers are the same.
             match committed.last_mut() {
                 Some(last) if last.channel == channel && last.topic == topic => {
@@ -152,5 +172,15 @@ impl Connection {
         }
         self.session.settle_all(self.number, answers);
         self.broker.committed(committed);
+        for same in jobs.chunk_by(|(one, _), (other, _)| one == other) {
+            let Some(queue) = same
+                .first()
+                .and_then(|(index, _)| self.broker.channel(*index).queue.as_ref())
+            else {
+                continue;
+            };
+            let jobs = same.iter().map(|(_, job)| job.clone()).collect::<Vec<_>>();
+            queue.enqueued(&jobs);
+        }
     }
 }

@@ -16,7 +16,6 @@ use super::session::acks::Outcome;
 use super::session::{Session, State};
 use super::time::Now;
 use super::{Broker, lock};
-use crate::storage::ChannelKind;
 
 /// What the reader does after a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -220,9 +219,7 @@ impl Connection {
                 .map(|()| Destination::Channel(channel)),
             None => self.broker.judge(&publish),
         };
-        if let Ok(Destination::Channel(channel)) = destination
-            && self.broker.channel(channel).kind != ChannelKind::Queue
-        {
+        if let Ok(Destination::Channel(channel)) = destination {
             self.keep(burst, ticket, channel, publish, now);
             return Flow::Continue;
         }

@@ -146,7 +146,7 @@ impl QueueChannel {
                 alarm_at: None,
             }),
         });
-        queue.pump(None);
+        queue.pump(&[]);
         queue
     }
 
@@ -181,7 +181,7 @@ impl QueueChannel {
                 match receipt.offsets.first().copied().flatten() {
                     Some(offset) => {
                         done(Ok(offset));
-                        queue.enqueued(Record { offset, message });
+                        queue.enqueued(&[Record { offset, message }]);
                     }
                     None => done(Err(StoreError::Failed(
                         "the store gave a job no offset".to_owned(),
@@ -192,12 +192,16 @@ impl QueueChannel {
         self.store.submit(enqueue.into(), completion);
     }
 
-    /// A job has been stored, by [`publish`](Self::publish) or as part of another batch.
-    pub fn enqueued(self: &Arc<Self>, job: Record) {
-        self.lock()
-            .state
-            .enqueued(job.offset, job.message.received_at);
-        self.pump(Some(&job));
+    /// Jobs have been stored, by [`publish`](Self::publish) or as part of another batch; in the
+    /// order of their offsets.
+    pub fn enqueued(self: &Arc<Self>, jobs: &[Record]) {
+        {
+            let state = &mut self.lock().state;
+            for job in jobs {
+                state.enqueued(job.offset, job.message.received_at);
+            }
+        }
+        self.pump(jobs);
     }
 
     /// A connection subscribed to the queue's jobs. Subscribing again changes nothing.
@@ -208,7 +212,7 @@ impl QueueChannel {
             inner.state.add_worker(id);
             inner.workers.insert(id, worker);
         }
-        self.pump(None);
+        self.pump(&[]);
     }
 
     /// A connection unsubscribed: no further offers; a job it holds stays held.
@@ -224,20 +228,20 @@ impl QueueChannel {
             inner.state.worker_gone(worker, now);
             inner.workers.remove(&worker);
         }
-        self.pump(None);
+        self.pump(&[]);
     }
 
     /// A worker's window has room again, or its grant came back. To be called whenever that is so
     /// after [`Worker::reserve`] said no: nothing else asks that worker again.
     pub fn worker_ready(self: &Arc<Self>, worker: WorkerId) {
         self.lock().state.worker_ready(worker);
-        self.pump(None);
+        self.pump(&[]);
     }
 
     /// Grants have changed: every worker is asked again.
     pub fn all_workers_ready(self: &Arc<Self>) {
         self.lock().state.all_workers_ready();
-        self.pump(None);
+        self.pump(&[]);
     }
 
     /// The PUBACK of an offer arrived: the visibility clock starts. The session frees the place in
@@ -246,7 +250,7 @@ impl QueueChannel {
         let now = (self.clock)();
         let effect = self.lock().state.transport_acked(delivery, now);
         self.carry_out(effect);
-        self.pump(None);
+        self.pump(&[]);
     }
 
     /// An offer was never written: its job is available with the attempt unspent. The worker is
@@ -254,7 +258,7 @@ impl QueueChannel {
     pub fn unsent(self: &Arc<Self>, delivery: &DeliveryId) {
         let now = (self.clock)();
         self.lock().state.unsent(delivery, now);
-        self.pump(None);
+        self.pump(&[]);
     }
 
     /// A worker answered with this Correlation Data. `done` runs once what it did is stored, or at
@@ -280,13 +284,13 @@ impl QueueChannel {
                 self.submit(effect, Some(done));
             }
         }
-        self.pump(None);
+        self.pump(&[]);
     }
 
     /// The moment asked for has come.
     pub fn on_deadline(self: &Arc<Self>) {
         self.lock().alarm_at = None;
-        self.pump(None);
+        self.pump(&[]);
     }
 
     // -- what it looks like ---------------------------------------------------------------------
@@ -315,9 +319,9 @@ impl QueueChannel {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does what is due, offers what can be offered, and asks to be called back. `fresh` is a job
+    /// Does what is due, offers what can be offered, and asks to be called back. `fresh` are jobs
     /// at hand, which then need not be read.
-    fn pump(self: &Arc<Self>, fresh: Option<&Record>) {
+    fn pump(self: &Arc<Self>, fresh: &[Record]) {
         loop {
             let now = (self.clock)();
             let (effects, offer, alarm) = {
@@ -341,8 +345,8 @@ impl QueueChannel {
         }
     }
 
-    fn hand_over(self: &Arc<Self>, offer: &Offer, worker: &dyn Worker, fresh: Option<&Record>) {
-        let job = match fresh.filter(|job| job.offset == offer.offset) {
+    fn hand_over(self: &Arc<Self>, offer: &Offer, worker: &dyn Worker, fresh: &[Record]) {
+        let job = match fresh.iter().find(|job| job.offset == offer.offset) {
             Some(job) => Ok(Some(job.clone())),
             None => self.store.job(self.channel, offer.offset),
         };
@@ -402,7 +406,7 @@ impl QueueChannel {
                 if let Some(done) = done {
                     done(outcome);
                 }
-                queue.pump(None);
+                queue.pump(&[]);
             },
         );
         self.store.submit(operation.into(), completion);
