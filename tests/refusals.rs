@@ -392,7 +392,7 @@ fn a_filter_is_refused_with_its_code() {
         ]
     );
     assert!(all.reason_string.is_some());
-    for label in ["saguin-x", "saguin-filter"] {
+    for label in ["saguin-x", "saguin-deletion"] {
         let labelled = client.send_subscribe(Subscribe {
             user_properties: pairs(&[(label, "topic_hash(2, 0)")]),
             filters: vec![subscription("talk/a", false), subscription("a/#/b", false)],

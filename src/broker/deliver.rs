@@ -198,6 +198,9 @@ impl Connection {
         let mut names_channel = false;
         let topic = super::publish::text(&record.message.topic);
         state.matching.visit(topic, |(), subscription| {
+            if !subscription.takes(topic.as_bytes()) {
+                return;
+            }
             names_channel |= subscription.reaches.len() > 1;
             options.push(super::consumer::Options {
                 qos: subscription.qos,

@@ -59,7 +59,7 @@ impl Broker {
         index.visit(text(&message.topic), |key, subscriber| {
             let subscription = &subscriber.subscription;
             let own = subscriber.session.client_id.as_bytes() == &message.publisher[..];
-            if subscription.no_local && own {
+            if (subscription.no_local && own) || !subscription.takes(&message.topic) {
                 return;
             }
             let combined = found.entry(*key).or_insert_with(|| Combined {

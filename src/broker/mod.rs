@@ -43,6 +43,7 @@ pub(crate) mod testing;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
@@ -81,6 +82,8 @@ pub struct Broker {
     pub(crate) counters: Counters,
     pub(crate) registry: Mutex<Registry>,
     subscriptions: RwLock<SubscriptionTrie<u64, Subscriber>>,
+    /// What the topics of a filter are divided by, and whether different numbers were warned of.
+    partitions: Mutex<BTreeMap<String, (u32, bool)>>,
     /// What the present round of completions brought.
     committed: Mutex<Vec<Committed>>,
     pub(crate) schedule: Schedule,

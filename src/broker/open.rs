@@ -105,6 +105,7 @@ impl Broker {
             counters: super::counters::Counters::default(),
             registry: Mutex::new(Registry::default()),
             subscriptions: RwLock::new(SubscriptionTrie::new()),
+            partitions: Mutex::default(),
             committed: Mutex::default(),
             schedule,
             stopping: AtomicBool::new(false),
@@ -291,6 +292,10 @@ impl Broker {
                 Some((*index, *offset))
             })
             .collect();
+        let partition = match &stored.partition {
+            None => None,
+            Some(stored) => Some(Arc::new(stored.read().ok_or("its partition is none")?)),
+        };
         Ok(Subscription {
             form,
             qos: stored.qos,
@@ -299,6 +304,7 @@ impl Broker {
             identifier: stored.identifier,
             reaches,
             from,
+            partition,
         })
     }
 

@@ -20,13 +20,16 @@ use super::fanout::Subscriber;
 use super::packet::{Outgoing, Protocol, SubackReason, Subscribe, SubscribeRequest};
 use super::reason::{Reason, Refusal};
 use super::session::{Form, MAX_SUBSCRIPTION_BYTES, Session, State, Subscription};
-use super::topic::{ChannelIndex, SubscribeFilter, TopicFilter, lies_inside};
+use super::topic::{ChannelIndex, Partition, SubscribeFilter, TopicFilter, lies_inside};
 use super::{Broker, lock};
 
 /// The User Property that asks for deletions in a pass over a latest channel.
 const DELETIONS: &[u8] = b"saguin-deletions";
 /// The User Property that declares a partition.
 const PARTITION: &[u8] = b"saguin-filter";
+
+/// Filters whose partitions are remembered to warn of different ones (invariant 13).
+const MAX_NOTED_PARTITIONS: usize = 1024;
 
 /// One filter a SUBSCRIBE was granted.
 struct Granted {
@@ -91,7 +94,16 @@ impl Connection {
         let mut first_refusal = None;
         for request in &subscribe.filters {
             let granted = match &labels {
-                Ok(_) => self.grant(&mut state, protocol, subscribe, request, &mut changes),
+                Ok(labels) => {
+                    let partition = labels.partition.as_ref();
+                    self.grant(
+                        &mut state,
+                        protocol,
+                        (subscribe, request),
+                        partition,
+                        &mut changes,
+                    )
+                }
                 Err(refusal) => Err(refusal.clone()),
             };
             reasons.push(match granted {
@@ -107,7 +119,8 @@ impl Connection {
             });
         }
         // All filters are recorded before any is replayed.
-        self.begin_passes(&mut state, &mut changes, labels.unwrap_or_default());
+        let deletions = labels.is_ok_and(|labels| labels.deletions);
+        self.begin_passes(&mut state, &mut changes, deletions);
         let text = first_refusal.and_then(|refusal| {
             let link = state.link.as_ref()?;
             link.problem_text(&refusal.text)
@@ -212,12 +225,20 @@ impl Connection {
         &self,
         state: &mut State,
         protocol: Protocol,
-        subscribe: &Subscribe,
-        request: &SubscribeRequest,
+        (subscribe, request): (&Subscribe, &SubscribeRequest),
+        partition: Option<&Arc<Partition>>,
         changes: &mut Changes,
     ) -> Result<u8, Refusal> {
         let parsed = SubscribeFilter::parse(&request.filter, self.broker.settings.topics);
         let filter = match parsed {
+            Ok(SubscribeFilter::Queue { .. } | SubscribeFilter::Shared { .. })
+                if partition.is_some() =>
+            {
+                return Err(Refusal::new(
+                    Reason::ImplementationSpecific,
+                    "the members of a queue or a group share its messages already; leave saguin-filter out",
+                ));
+            }
             Ok(SubscribeFilter::Plain(filter)) => filter,
             Ok(SubscribeFilter::Queue { queue }) => {
                 return self.grant_queue(state, protocol, subscribe, request, &queue, changes);
@@ -249,7 +270,11 @@ impl Connection {
                 ),
             ));
         }
-        self.check_room(state, request, reach.channels.len())?;
+        let slices = partition.map_or(0, |partition| partition.slices().len());
+        self.check_room(state, request, reach.channels.len(), slices)?;
+        if let Some(partition) = partition {
+            self.broker.note_partition(&request.filter, partition.of());
+        }
         let outlives = state.expiry_seconds > 0;
         let qos = if outlives && self.broker.can_match_broadcast(&filter) {
             0
@@ -258,9 +283,8 @@ impl Connection {
         };
         self.install_plain(
             state,
-            subscribe,
-            request,
-            filter,
+            (subscribe, request),
+            (filter, partition.cloned()),
             &reach.channels,
             qos,
             changes,
@@ -274,17 +298,22 @@ impl Connection {
         state: &State,
         request: &SubscribeRequest,
         reaches: usize,
+        slices: usize,
     ) -> Result<(), Refusal> {
         let most = self.broker.settings.max_subscriptions;
-        let is_new = !state.subscriptions.contains_key(request.filter.as_str());
+        let before = state.subscriptions.get(request.filter.as_str());
+        let (is_new, freed) = match before {
+            Some(before) => (false, before.own_cost(&request.filter)),
+            None => (true, 0),
+        };
         if is_new && state.subscriptions.len() >= most {
             return Err(Refusal::new(
                 Reason::QuotaExceeded,
                 format!("a client has at most {most} subscriptions here"),
             ));
         }
-        let cost = Subscription::cost(&request.filter, reaches);
-        if is_new && state.subscription_bytes + cost > MAX_SUBSCRIPTION_BYTES {
+        let cost = Subscription::cost(&request.filter, reaches, slices);
+        if cost > freed && state.subscription_bytes + cost - freed > MAX_SUBSCRIPTION_BYTES {
             return Err(Refusal::new(
                 Reason::QuotaExceeded,
                 format!(
@@ -325,7 +354,7 @@ impl Connection {
                 "a worker subscribes at QoS 1: its PUBACK starts the visibility timeout",
             ));
         }
-        self.check_room(state, request, 0)?;
+        self.check_room(state, request, 0, 0)?;
         let subscription = Arc::new(Subscription {
             form: Form::Queue(index),
             qos: 1,
@@ -334,6 +363,7 @@ impl Connection {
             identifier: subscribe.identifier,
             reaches: Vec::new(),
             from: BTreeMap::new(),
+            partition: None,
         });
         let filter: Arc<str> = request.filter.as_str().into();
         let before = state.subscriptions.get(&filter).cloned();
@@ -363,7 +393,7 @@ impl Connection {
                 "there is no such append channel; only those are read from a position",
             ));
         }
-        self.check_room(state, request, 0)?;
+        self.check_room(state, request, 0, 0)?;
         let qos = request.qos.min(1);
         let subscription = Arc::new(Subscription {
             form: Form::SeekReplies,
@@ -373,6 +403,7 @@ impl Connection {
             identifier: subscribe.identifier,
             reaches: Vec::new(),
             from: BTreeMap::new(),
+            partition: None,
         });
         let filter: Arc<str> = request.filter.as_str().into();
         let before = state.subscriptions.get(&filter).cloned();
@@ -385,16 +416,11 @@ impl Connection {
         Ok(qos)
     }
 
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "one SUBSCRIBE entry, taken apart"
-    )]
     fn install_plain(
         &self,
         state: &mut State,
-        subscribe: &Subscribe,
-        request: &SubscribeRequest,
-        filter: TopicFilter,
+        (subscribe, request): (&Subscribe, &SubscribeRequest),
+        (filter, partition): (TopicFilter, Option<Arc<Partition>>),
         channels: &[ChannelIndex],
         qos: u8,
         changes: &mut Changes,
@@ -412,6 +438,7 @@ impl Connection {
                 .as_ref()
                 .map(|before| before.from.clone())
                 .unwrap_or_default(),
+            partition,
         };
         // In the index before any head is read: what is stored after that head wakes this session.
         self.broker
@@ -570,29 +597,37 @@ impl Connection {
     }
 }
 
-/// Reads the `saguin-` User Properties of a SUBSCRIBE: whether deletions are asked for.
-fn read_labels(subscribe: &Subscribe) -> Result<bool, Refusal> {
+/// What the `saguin-` User Properties of a SUBSCRIBE ask for.
+#[derive(Default)]
+struct Labels {
+    /// Deletions in the passes over latest channels.
+    deletions: bool,
+    /// A share of the topics.
+    partition: Option<Arc<Partition>>,
+}
+
+fn read_labels(subscribe: &Subscribe) -> Result<Labels, Refusal> {
+    let refuse = |text| Refusal::new(Reason::ImplementationSpecific, text);
     let mut deletions = false;
+    let mut declared = Vec::new();
     for pair in subscribe.user_properties.iter() {
         let key = pair.key;
         if key == DELETIONS {
             deletions = true;
         } else if key == PARTITION {
-            return Err(Refusal::new(
-                Reason::ImplementationSpecific,
-                "partitions (saguin-filter) are not supported by this version",
-            ));
+            declared.push(pair.value);
         } else if key.starts_with(b"saguin-") {
-            return Err(Refusal::new(
-                Reason::ImplementationSpecific,
-                format!(
-                    "a SUBSCRIBE has no User Property {:?}; leave it out",
-                    String::from_utf8_lossy(key)
-                ),
-            ));
+            return Err(refuse(format!(
+                "a SUBSCRIBE has no User Property {:?}; leave it out",
+                String::from_utf8_lossy(key)
+            )));
         }
     }
-    Ok(deletions)
+    let partition = Partition::declared(declared).map_err(refuse)?;
+    Ok(Labels {
+        deletions,
+        partition: partition.map(Arc::new),
+    })
 }
 
 /// The same SUBACK with nothing granted, and why.
@@ -623,6 +658,24 @@ fn refused(state: &State, suback: Outgoing, refusal: &Refusal) -> Outgoing {
 }
 
 impl Broker {
+    /// Consumers that divide one filter's topics by different numbers leave some to nobody and take
+    /// others twice: said once for each filter, as far as it is remembered.
+    fn note_partition(&self, filter: &str, of: u32) {
+        let mut seen = lock(&self.partitions);
+        let Some((earlier, told)) = seen.get_mut(filter) else {
+            if seen.len() < MAX_NOTED_PARTITIONS {
+                seen.insert(filter.into(), (of, false));
+            }
+            return;
+        };
+        if *earlier != of && !std::mem::replace(told, true) {
+            tracing::warn!(
+                filter,
+                "consumers divide this filter's topics by {earlier} and by {of}: some topics go to nobody, or to two; give all of them one N"
+            );
+        }
+    }
+
     /// Whether a filter can match a topic no channel holds: it does not lie inside one channel's
     /// filter.
     fn can_match_broadcast(&self, filter: &TopicFilter) -> bool {

@@ -69,6 +69,9 @@ impl Broker {
                 .read()
                 .unwrap_or_else(PoisonError::into_inner);
             index.visit(topic, |key, subscriber| {
+                if !subscriber.subscription.takes(topic.as_bytes()) {
+                    return;
+                }
                 found
                     .entry(*key)
                     .or_insert_with(|| subscriber.session.clone());

@@ -29,7 +29,7 @@ use super::packet::{Connect, Outgoing, Protocol, Will};
 use super::queue::JobOffer;
 use super::reason::{Reason, Refusal};
 use super::request::{MAX_REQUESTS, Request};
-use super::topic::{ChannelIndex, SubscriptionTrie, TopicFilter};
+use super::topic::{ChannelIndex, Partition, SubscriptionTrie, TopicFilter};
 
 /// Control replies waiting for the writer, in bytes as estimated by [`control_cost`]. Past this
 /// the socket is not read (invariant 13).
@@ -131,6 +131,8 @@ pub(crate) struct Subscription {
     /// The first offset of a channel that is this subscription's to see, where it is not the
     /// reader's own place.
     pub from: BTreeMap<ChannelIndex, u64>,
+    /// Its share of the topics; all of them where there is none.
+    pub partition: Option<Arc<Partition>>,
 }
 
 /// The forms of subscription that are granted.
@@ -145,10 +147,22 @@ pub(crate) enum Form {
 }
 
 impl Subscription {
+    /// Whether a topic that its filter matches is in its share.
+    pub fn takes(&self, topic: &[u8]) -> bool {
+        let partition = self.partition.as_ref();
+        partition.is_none_or(|partition| partition.has(topic))
+    }
+
+    /// [`cost`](Self::cost) of this one.
+    pub fn own_cost(&self, filter: &str) -> usize {
+        let slices = self.partition.as_ref().map_or(0, |own| own.slices().len());
+        Subscription::cost(filter, self.reaches.len(), slices)
+    }
+
     /// What a subscription to `filter` that reaches so many channels costs in memory at most, bytes:
     /// in the session's tree, in the broker's, and by name. Levels it shares with another count as
-    /// if it did not.
-    pub fn cost(filter: &str, reaches: usize) -> usize {
+    /// if it did not; its partition, which the filters of one SUBSCRIBE share, as if it were its own.
+    pub fn cost(filter: &str, reaches: usize, slices: usize) -> usize {
         type Own = SubscriptionTrie<(), Arc<Subscription>>;
         type All = SubscriptionTrie<u64, super::fanout::Subscriber>;
         let levels = filter.split('/').count();
@@ -162,6 +176,7 @@ impl Subscription {
             + size_of::<Subscription>()
             + places
             + entry
+            + slices * size_of::<u32>()
     }
 }
 
@@ -320,6 +335,7 @@ impl Session {
                         Some((reader.id().0, *offset))
                     })
                     .collect(),
+                partition: subscription.partition.as_deref().map(Into::into),
             })
             .collect();
         let record = SessionRecord::new(expiry_seconds, away_since_unix_ms, subscriptions);
@@ -433,14 +449,14 @@ impl State {
     /// Puts a subscription beneath its filter.
     pub fn put_subscription(&mut self, filter: Arc<str>, subscription: Arc<Subscription>) {
         self.take_subscription(&filter);
-        self.subscription_bytes += Subscription::cost(&filter, subscription.reaches.len());
+        self.subscription_bytes += subscription.own_cost(&filter);
         self.subscriptions.insert(filter, subscription);
     }
 
     /// Takes a subscription out.
     pub fn take_subscription(&mut self, filter: &str) -> Option<Arc<Subscription>> {
         let taken = self.subscriptions.remove(filter)?;
-        self.subscription_bytes -= Subscription::cost(filter, taken.reaches.len());
+        self.subscription_bytes -= taken.own_cost(filter);
         Some(taken)
     }
 

@@ -276,6 +276,9 @@ fn live(
     *names_channel = false;
     let topic = crate::broker::publish::text(&record.message.topic);
     matching.visit(topic, |(), subscription| {
+        if !subscription.takes(topic.as_bytes()) {
+            return;
+        }
         *names_channel |= subscription.reaches.len() > 1;
         options.push(subscription.options(subscription.from.get(&index).copied()));
     });
@@ -294,7 +297,8 @@ fn in_pass(
     *names_channel = false;
     let topic = crate::broker::publish::text(&record.message.topic);
     matching.visit(topic, |(), subscription| {
-        if asked.iter().any(|asked| asked.form == subscription.form) {
+        let asked = asked.iter().any(|asked| asked.form == subscription.form);
+        if asked && subscription.takes(topic.as_bytes()) {
             *names_channel |= subscription.reaches.len() > 1;
             options.push(subscription.options(None));
         }

@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use crate::broker::topic::Partition;
+
 /// The version this build writes, and the only one it reads.
 const VERSION: u32 = 1;
 
@@ -36,6 +38,33 @@ pub(crate) struct SubscriptionRecord {
     pub identifier: Option<u32>,
     /// By channel id: the first offset that is this subscription's to see.
     pub from: BTreeMap<u32, u64>,
+    /// Its share of the topics; absent where it has all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition: Option<PartitionRecord>,
+}
+
+/// A subscription's share of the topics its filter matches.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct PartitionRecord {
+    pub of: u32,
+    pub slices: Vec<u32>,
+}
+
+impl From<&Partition> for PartitionRecord {
+    fn from(partition: &Partition) -> Self {
+        PartitionRecord {
+            of: partition.of(),
+            slices: partition.slices().to_vec(),
+        }
+    }
+}
+
+impl PartitionRecord {
+    /// The partition it states, if it is one.
+    pub fn read(&self) -> Option<Partition> {
+        Partition::new(self.of, self.slices.iter().copied())
+    }
 }
 
 impl SessionRecord {
@@ -91,8 +120,19 @@ mod tests {
                 retain_as_published: false,
                 identifier: Some(5),
                 from: BTreeMap::from([(3, 17)]),
+                partition: None,
             }],
         )
+    }
+
+    #[test]
+    fn a_partition_is_written_where_there_is_one() {
+        let mut record = sample();
+        record.subscriptions[0].partition = Partition::new(4, [3, 1]).as_ref().map(Into::into);
+        let encoded = record.encode().unwrap();
+        let expected = br#""from":{"3":17},"partition":{"of":4,"slices":[1,3]}}]}"#;
+        assert!(encoded.ends_with(expected), "{encoded:?}");
+        assert_eq!(SessionRecord::decode(&encoded), Ok(record));
     }
 
     #[test]

@@ -224,7 +224,7 @@ fn what_subscriptions_cost_in_memory_is_bounded_and_given_back() {
 #[test]
 fn ten_thousand_filters_of_eight_levels_have_their_place() {
     let filter = "site/building/floor/room/rack/device/sensor/0000";
-    let cost = crate::broker::session::Subscription::cost(filter, 1);
+    let cost = crate::broker::session::Subscription::cost(filter, 1, 0);
     assert!(
         10_000 * cost <= crate::broker::session::MAX_SUBSCRIPTION_BYTES,
         "{cost}"

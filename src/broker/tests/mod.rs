@@ -3,6 +3,7 @@
 mod bounds;
 mod channels;
 mod ownership;
+mod partitions;
 mod publishing;
 mod queues;
 mod requests;

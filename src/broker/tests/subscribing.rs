@@ -133,7 +133,7 @@ fn a_subscription_that_cannot_be_stored_is_refused_and_not_in_force() {
 fn an_unknown_label_refuses_every_filter_of_the_packet() {
     let world = World::new();
     let client = world.connect(connect("a"));
-    for key in ["saguin-other", "saguin-filter"] {
+    for key in ["saguin-other", "saguin-deletion"] {
         let subscribe = Subscribe {
             packet_id: 1,
             identifier: None,
