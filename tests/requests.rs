@@ -175,3 +175,61 @@ fn the_current_value_of_one_topic_is_read() {
     });
     old.expect_closed();
 }
+
+#[test]
+fn a_channel_is_described_as_the_operator_wrote_it() {
+    let broker = Broker::with_channels(
+        "{events: {type: append, filter: 'plant/{a,b}/#'}, jobs: {type: queue}}",
+    );
+    let mut client = hello("client").connect(&broker);
+    let (reply, reason) = ask(&mut client, "$saguin/catalogue/events", "");
+    assert_eq!(reason, R::Success);
+    assert_eq!(
+        reply.payload,
+        r#"{"name":"events","type":"append","filter":"plant/{a,b}/#","verbs":["write","read","seek"]}"#
+    );
+    let (reply, _) = ask(&mut client, "$saguin/catalogue/jobs", "");
+    let told = std::str::from_utf8(&reply.payload).expect("text");
+    assert!(told.ends_with(r#""pin":"$saguin/queue/jobs"}"#), "{told}");
+    let (reply, reason) = ask(&mut client, "$saguin/catalogue/none", "");
+    assert_eq!((&reply.payload[..], reason), (&b""[..], R::Success));
+    let nowhere = client.publish("$saguin/catalogue/events", "");
+    assert_eq!(nowhere, R::ImplementationSpecific);
+    // Without a Response Topic there is nothing to be told, and MQTT 3.1.1 has none.
+    let mut old = hello_v311("old").connect(&broker);
+    old.send_publish(Publish {
+        qos: QoS::AtLeastOnce,
+        topic: text("$saguin/catalogue/events"),
+        ..Publish::default()
+    });
+    old.expect_closed();
+}
+
+#[test]
+fn an_operator_hangs_a_client_up_and_its_session_is_kept() {
+    const HANG_UP: &str = "$saguin/sessions/disconnect";
+    let broker = Broker::with_channels("{events: {type: append}}");
+    let mut operator = hello("operator").connect(&broker);
+    let mut device = hello("device").durable().connect(&broker);
+    device.follow("events/#");
+    let mut old = hello_v311("old").durable().connect(&broker);
+    old.follow("events/#");
+    let (reply, reason) = ask(&mut operator, HANG_UP, "device");
+    assert_eq!((&reply.payload[..], reason), (&b"hung-up"[..], R::Success));
+    device.expect_disconnect(R::AdministrativeAction);
+    let (reply, _) = ask(&mut operator, HANG_UP, "old");
+    assert_eq!(&reply.payload[..], b"hung-up");
+    old.expect_closed();
+    let (reply, _) = ask(&mut operator, HANG_UP, "nobody");
+    assert_eq!(&reply.payload[..], b"no-such-client");
+    for refused in ["", "operator"] {
+        let reason = operator.publish_with(HANG_UP, refused, asking());
+        assert_eq!(reason, R::ImplementationSpecific, "{refused:?}");
+    }
+    publish(&mut operator, "events/x", &["kept"]);
+    for again in [hello("device").durable(), hello_v311("old").durable()] {
+        let (mut client, connack) = again.answer(&broker);
+        assert!(connack.session_present);
+        expect(&mut client, &["kept"]);
+    }
+}

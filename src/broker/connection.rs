@@ -200,7 +200,7 @@ impl Connection {
             ));
             return Flow::Stop;
         }
-        if let Some(ask) = self.broker.asked(&publish) {
+        if let Some(ask) = self.asked(&publish) {
             self.flush(burst);
             return self.take_request(&publish, ask);
         }

@@ -96,7 +96,7 @@ impl Broker {
             ) => {
                 return Err(Refusal::new(
                     Reason::TopicNameInvalid,
-                    "only a connected client may ask this, and this version knows no catalogue and no hang-up",
+                    "only a connected client may ask this",
                 ));
             }
             Err(refusal) => {

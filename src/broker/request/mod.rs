@@ -1,10 +1,12 @@
-//! What a client asks of the broker by a publish, and is answered on its own connection: a seek, or
-//! the value of one topic.
+//! What a client asks of the broker by a publish, and is answered on its own connection: a seek, the
+//! value of one topic, what a channel is, or the end of somebody's connection.
 //!
 //! The reader takes a request and goes on; the writer has it carried out among its reads, so that a
 //! store read holds up nobody but the client that asked. The reply is queued before the PUBACK and
 //! goes to the connection that asked and to no other: it is never published.
 
+mod catalogue;
+mod hang_up;
 mod moment;
 mod point_read;
 mod seek;
@@ -39,6 +41,10 @@ pub(crate) enum Ask {
     },
     /// The current value of a topic of a latest channel.
     Value { channel: ChannelIndex, topic: Bytes },
+    /// What a channel is; `None` where there is none of that name.
+    Catalogue { channel: Option<ChannelIndex> },
+    /// The end of a client's connection.
+    HangUp { client_id: Bytes },
 }
 
 /// A request as taken from its connection.
@@ -51,24 +57,35 @@ pub(crate) struct Request {
     pub correlation_data: Option<Bytes>,
 }
 
-impl Broker {
+/// Whether a publish says where it is to be answered.
+fn is_answerable(publish: &Publish) -> bool {
+    let response_topic = publish.properties.response_topic.as_ref();
+    response_topic.is_some_and(|topic| !topic.is_empty())
+}
+
+impl Connection {
     /// What a publish asks for, if it is to a topic for asking; the refusal where nothing can come
     /// of it.
-    pub(crate) fn asked(&self, publish: &Publish) -> Option<Result<Ask, Refusal>> {
+    pub(super) fn asked(&self, publish: &Publish) -> Option<Result<Ask, Refusal>> {
         if !publish.topic.starts_with(b"$") {
             return None;
         }
-        let ask = match PublishTopic::parse(text(&publish.topic), self.settings.topics).ok()? {
-            PublishTopic::Seek { channel } => self.asked_seek(channel, publish),
-            PublishTopic::PointRead => self.asked_value(publish),
-            _ => return None,
+        let broker = &self.broker;
+        let ask = match PublishTopic::parse(text(&publish.topic), broker.settings.topics).ok()? {
+            PublishTopic::Seek { channel } => broker.asked_seek(channel, publish),
+            PublishTopic::PointRead => broker.asked_value(publish),
+            PublishTopic::Catalogue { channel } => broker.asked_catalogue(channel, publish),
+            PublishTopic::HangUp => self.asked_hang_up(publish),
+            PublishTopic::Ordinary(_) | PublishTopic::QueueResponse { .. } => return None,
         };
         Some(ask.and_then(|ask| {
-            self.check_bounds(publish)?;
+            broker.check_bounds(publish)?;
             Ok(ask)
         }))
     }
+}
 
+impl Broker {
     fn asked_seek(&self, channel: &str, publish: &Publish) -> Result<Ask, Refusal> {
         let channel = self.append_channel(channel).ok_or_else(|| {
             Refusal::new(
@@ -136,6 +153,8 @@ impl Connection {
                 let (channel, topic) = (*channel, topic.clone());
                 self.point_read(request, channel, topic);
             }
+            Ask::Catalogue { channel } => self.tell_catalogue(&request, *channel),
+            Ask::HangUp { client_id } => self.hang_up(&request, client_id),
         }
     }
 

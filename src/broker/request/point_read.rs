@@ -18,8 +18,7 @@ impl Broker {
         if publish.qos == 0 {
             return Err(bad("a point read is published at QoS 1"));
         }
-        let response_topic = publish.properties.response_topic.as_ref();
-        if response_topic.is_none_or(Bytes::is_empty) {
+        if !super::is_answerable(publish) {
             return Err(bad("a point read has a Response Topic to be answered on"));
         }
         if publish.payload.is_empty() {

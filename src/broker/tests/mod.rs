@@ -1,6 +1,7 @@
 //! The broker's rules, one test each, over the model store and a clock that moves when told.
 
 mod bounds;
+mod catalogue;
 mod channels;
 mod ownership;
 mod partitions;

@@ -6,7 +6,7 @@ use crate::storage::StoreError;
 const SEEK: &str = "$saguin/consumer/events/seek";
 
 /// A publish that asks, with a Response Topic and Correlation Data.
-fn ask(topic: &str, text: &str) -> Publish {
+pub(super) fn ask(topic: &str, text: &str) -> Publish {
     Publish {
         properties: PublishProperties {
             response_topic: Some(Bytes::from_static(b"re/me")),
@@ -19,7 +19,7 @@ fn ask(topic: &str, text: &str) -> Publish {
 
 impl Client {
     /// Asks; returns the reply, if there was one, and what the PUBACK says.
-    fn ask(&self, ask: Publish) -> (Option<OutgoingPublish>, Reason) {
+    pub(super) fn ask(&self, ask: Publish) -> (Option<OutgoingPublish>, Reason) {
         assert_eq!(self.connection.publish(ask, self.now()), Flow::Continue);
         self.take_into_stash();
         self.settle();
