@@ -225,9 +225,11 @@ fn refused_publishes() -> Vec<(String, PublishProperties, Bytes, ReasonCode)> {
         plain("$saguin/consumer/events/seek/reply", R::TopicNameInvalid),
         plain("$saguin/kv/get", R::ImplementationSpecific),
         plain("$saguin/kv/other", R::TopicNameInvalid),
-        // What this version does not serve.
-        plain("$saguin/catalogue/events", R::TopicNameInvalid),
-        plain("$saguin/sessions/disconnect", R::TopicNameInvalid),
+        plain("$saguin/catalogue/events", R::ImplementationSpecific),
+        plain("$saguin/catalogue/none", R::ImplementationSpecific),
+        plain("$saguin/catalogue", R::TopicNameInvalid),
+        plain("$saguin/sessions/disconnect", R::ImplementationSpecific),
+        plain("$saguin/sessions", R::TopicNameInvalid),
     ];
     for topic in ["events/a", "state/a", "jobs/a", "talk/a"] {
         let not_utf8 = PublishProperties {
