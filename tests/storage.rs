@@ -6,7 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use common::{Broker, Client, Setup, check, hello, hello_v311, property, return_code};
-use saguin_mqtt_codec::ReasonCode;
+use saguin_mqtt_codec::{Publish, QoS, ReasonCode};
 
 use ReasonCode as R;
 
@@ -187,12 +187,14 @@ fn a_full_disk_refuses_and_the_broker_goes_on() {
     let mut publisher = hello("publisher").connect(&broker);
     let mut listener = hello("listener").connect(&broker);
     listener.follow("talk/#");
+    let mut durable = hello("durable").durable().connect(&broker);
+    let mut old_durable = hello_v311("old durable").durable().connect(&broker);
     disk.fill();
     let next = publish_until_refused(&mut publisher, 1, 60_000);
     let next = publish_until_refused(&mut publisher, next, 10);
     let mut old = hello_v311("old").connect(&broker);
-    old.send_publish(saguin_mqtt_codec::Publish {
-        qos: saguin_mqtt_codec::QoS::AtLeastOnce,
+    old.send_publish(Publish {
+        qos: QoS::AtLeastOnce,
         topic: common::text("events/a"),
         payload: vec![b'x'; 100_000].into(),
         ..Default::default()
@@ -203,6 +205,14 @@ fn a_full_disk_refuses_and_the_broker_goes_on() {
     assert_eq!(listener.take().payload, "on");
     expect_numbers(&broker, next - 1);
     expect_no_room_for_sessions(&broker);
+    let long = |number: usize| format!("{}{number}", "x".repeat(500));
+    let subscribed = |client: &mut Client| {
+        (0..100)
+            .map(|number| client.subscribe(&long(number), QoS::AtMostOnce))
+            .find(|reason| *reason != R::Success)
+    };
+    assert_eq!(subscribed(&mut durable), Some(R::QuotaExceeded));
+    assert_eq!(subscribed(&mut old_durable), Some(R::Unspecified));
 
     disk.make_room();
     let refused_still = |publisher: &mut Client| {
@@ -215,6 +225,52 @@ fn a_full_disk_refuses_and_the_broker_goes_on() {
     assert!(!hello("away").durable().connect(&broker).session_present);
     broker.restart();
     expect_numbers(&broker, next);
+}
+
+#[test]
+fn a_full_provider_refuses_what_is_published_and_takes_what_relieves_it() {
+    let mut broker = Broker::with(&Setup {
+        limits: "max_message_size: 64KiB",
+        ..Setup::default()
+    });
+    let yaml = fs::read_to_string(broker.config()).expect("the configuration");
+    let bounded = yaml.replace(
+        "segment_bytes: 1MiB",
+        "segment_bytes: 1MiB, max_bytes: 16MiB",
+    );
+    fs::write(broker.config(), bounded).expect("the configuration");
+    broker.restart();
+    let mut publisher = hello("publisher").connect(&broker);
+    let mut jobs = 0;
+    let refused = loop {
+        match publisher.publish("jobs/a", vec![b'x'; 60_000]) {
+            R::Success => jobs += 1,
+            refused => break refused,
+        }
+    };
+    assert_eq!(refused, R::QuotaExceeded);
+    // Less than the bound, for its reserve is kept; most of it all the same.
+    assert!((100..280).contains(&jobs), "{jobs} jobs");
+    assert_eq!(
+        publisher.publish("events/a", vec![b'x'; 60_000]),
+        R::QuotaExceeded
+    );
+    let mut old = hello_v311("old").connect(&broker);
+    old.send_publish(Publish {
+        qos: QoS::AtLeastOnce,
+        topic: common::text("events/a"),
+        payload: vec![b'x'; 60_000].into(),
+        ..Publish::default()
+    });
+    old.expect_closed();
+    let mut worker = hello("worker").connect(&broker);
+    worker.follow("$saguin/queue/jobs");
+    for _ in 0..jobs {
+        let job = worker.take();
+        assert_eq!(worker.answer(&job, "ack"), R::Success);
+    }
+    // Its space is given back behind the answers.
+    while publisher.publish("events/a", vec![b'x'; 60_000]) != R::Success {}
 }
 
 /// Every number that was acknowledged, once, in order, at consecutive offsets.
