@@ -256,3 +256,44 @@ fn publishes_sent_at_once_are_kept_or_refused_one_by_one() {
     expect(&mut consumer, &[&large, &large, "small", "smaller"]);
     consumer.expect_nothing();
 }
+
+#[test]
+fn a_position_that_retention_passed_ends_its_session_and_reading_begins_again_at_the_floor() {
+    let broker = Broker::with_channels("{events: {type: append, retention_bytes: 4KiB}}");
+    let mut publisher = hello("publisher").durable().connect(&broker);
+    publish(&mut publisher, "events/a", &["1"]);
+    let consumers = || [hello("new").durable(), hello_v311("old").durable()];
+    for hello in consumers() {
+        let mut consumer = hello.connect(&broker);
+        consumer.follow("events/#");
+        expect(&mut consumer, &["1"]);
+        consumer.disconnect();
+    }
+    for _ in 0..40 {
+        assert_eq!(publisher.publish("events/a", "x".repeat(500)), R::Success);
+    }
+    // The sweep removes the oldest soon; the floor is what a seek to it answers.
+    let floor = loop {
+        let seek = "$saguin/consumer/events/seek";
+        assert_eq!(publisher.publish(seek, "0"), R::Success);
+        let told = publisher.delivery().payload;
+        let told = std::str::from_utf8(&told).expect("text").parse::<u64>();
+        match told.expect("an offset") {
+            floor if floor > 2 => break floor,
+            _ => {}
+        }
+    };
+    for hello in consumers() {
+        let (mut consumer, connack) = hello.answer(&broker);
+        assert!(!connack.session_present, "what it stood on is gone");
+        consumer.expect_nothing();
+        consumer.follow("events/#");
+        let first = consumer.take();
+        assert_eq!(first.payload.len(), 500);
+        if let Some(offset) = first.properties.user_properties.get("saguin-offset") {
+            let offset = offset.parse::<u64>().expect("an offset");
+            assert!(offset >= floor);
+        }
+    }
+    broker.wait_for_line("retention");
+}
