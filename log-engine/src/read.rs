@@ -100,6 +100,28 @@ impl Engine {
         Some((ChannelId(id), published.state.channel(id)?.kind))
     }
 
+    /// Whether a read of a sequence or of a map's changes from `offset` on is answered from memory
+    /// now, up to `most` entries of a map: so a caller may make it where it must not wait for a disk.
+    #[must_use]
+    pub fn is_in_memory(&self, channel: ChannelId, offset: u64, most: usize) -> bool {
+        let published = read(&self.shared.published);
+        let Some(known) = published.state.channel(channel.0) else {
+            return true;
+        };
+        let cached = |offset| published.tail.get(channel, offset).is_some();
+        match &known.content {
+            Content::Sequence(_) => {
+                let held = known.numbers.floor..known.numbers.next;
+                !held.contains(&offset) || cached(offset)
+            }
+            Content::Map(map) => {
+                let mut entries = map.from_offset(offset).take(most.max(1));
+                entries.all(|(_, entry)| cached(entry.offset))
+            }
+            Content::Work(_) => false,
+        }
+    }
+
     /// Records of a sequence from `offset` on. Past the end is empty.
     ///
     /// # Errors

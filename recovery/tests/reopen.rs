@@ -36,6 +36,42 @@ fn records_come_back_from_file_and_from_cache_across_segments_and_restarts() {
 }
 
 #[test]
+fn what_is_read_without_a_disk_is_known() {
+    let options = Options {
+        tail_cache_bytes: 1 << 20,
+        ..options()
+    };
+    let files = MemFiles::new();
+    let (engine, _) = open_with(&files, &options).unwrap();
+    let c = define(&engine);
+    let set = |engine: &saguin_log_engine::Engine, name: &'static str| {
+        let op = Operation::Set {
+            channel: c.map,
+            key: Bytes::from_static(name.as_bytes()),
+            record: record("value"),
+        };
+        engine.submit(op).wait().unwrap();
+    };
+    append(&engine, c.log, "1");
+    set(&engine, "a");
+    for (channel, next) in [(c.log, 2), (c.map, 2)] {
+        assert!(
+            engine.is_in_memory(channel, 1, 64),
+            "it was stored just now"
+        );
+        assert!(engine.is_in_memory(channel, next, 64), "there is nothing");
+    }
+    drop(engine);
+    let (engine, _) = open_with(&files, &options).unwrap();
+    append(&engine, c.log, "2");
+    set(&engine, "b");
+    for channel in [c.log, c.map] {
+        assert!(!engine.is_in_memory(channel, 1, 64), "it is in a file");
+        assert!(engine.is_in_memory(channel, 2, 64));
+    }
+}
+
+#[test]
 fn a_process_that_dies_loses_nothing_it_acknowledged() {
     let files = MemFiles::new();
     let (engine, _) = open(&files).unwrap();

@@ -498,6 +498,21 @@ impl Connection {
         );
     }
 
+    /// Whether reads would be made without a disk: a consumer that keeps up reads what was stored
+    /// just now.
+    #[must_use]
+    pub fn are_in_memory(&self, reads: &Reads) -> bool {
+        reads.0.iter().all(|read| match read {
+            PendingRead::Ahead { channel, request } => {
+                let channel = self.broker.channel(*channel);
+                channel
+                    .store
+                    .is_in_memory(channel.id, request.offset, request.limit)
+            }
+            PendingRead::Again { .. } | PendingRead::Request(_) => false,
+        })
+    }
+
     /// Makes reads and hands their answers to the session. May touch a disk; takes no lock while it
     /// does.
     pub fn read(&self, reads: Reads, now: Now) {

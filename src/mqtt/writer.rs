@@ -75,8 +75,12 @@ impl Writer {
                 Taken::Read(reads) => {
                     let now = self.clock.now();
                     let connection = &self.connection;
-                    // A read may touch the disk; other connections' tasks move to another thread.
-                    tokio::task::block_in_place(|| connection.read(reads, now));
+                    if connection.are_in_memory(&reads) {
+                        connection.read(reads, now);
+                    } else {
+                        // Other connections' tasks move to another thread meanwhile.
+                        tokio::task::block_in_place(|| connection.read(reads, now));
+                    }
                 }
                 // Whatever comes after what was taken notifies, and a notification waits.
                 Taken::Idle => self.signals.writer.notified().await,

@@ -349,6 +349,13 @@ pub trait Store: Send + Sync {
         limit: ReadLimit,
     ) -> Result<Records, ReadError>;
 
+    /// Whether a read of an append or a latest channel from `offset` on would be answered without a
+    /// disk. It may be wrong about what happens in between, and then costs a moment.
+    fn is_in_memory(&self, channel: ChannelId, offset: u64, limit: ReadLimit) -> bool {
+        let _ = (channel, offset, limit);
+        false
+    }
+
     /// The earliest offset of an append channel whose record was received at or after `unix_ms`;
     /// the channel's next offset where there is none.
     ///

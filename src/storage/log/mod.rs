@@ -484,6 +484,10 @@ impl Store for LogStore {
         records(read.map_err(read_error)?)
     }
 
+    fn is_in_memory(&self, channel: ChannelId, offset: u64, limit: ReadLimit) -> bool {
+        self.engine.is_in_memory(id(channel), offset, limit.records)
+    }
+
     fn at_or_after(&self, channel: ChannelId, unix_ms: u64) -> Result<u64, ReadError> {
         self.engine
             .at_or_after(id(channel), unix_ms)
