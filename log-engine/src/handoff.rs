@@ -140,6 +140,11 @@ struct Queue {
     gathering: bool,
     /// Nothing more is on its way.
     go: bool,
+    /// Operations the last commit took.
+    last: usize,
+    /// What the next one would have if whoever was answered came back at once: those, and what waited
+    /// already. With fewer it is worth asking for what is on its way.
+    expected: usize,
     /// The first of it was kept waiting for company.
     waited: bool,
     closing: bool,
@@ -199,14 +204,14 @@ impl Queue {
     fn gathered(&self, limit: TakeLimit) -> bool {
         self.go
             || self.prompt > 0
-            || self.records >= WORTH_A_COMMIT
+            || self.records >= self.expected
             || self.full(limit)
             || self.closing
     }
 
     /// Hands over what one frame takes.
     fn give(&mut self, into: &mut Vec<Pending>, limit: TakeLimit) {
-        let mut bytes = 0;
+        let (mut bytes, before) = (0, self.records);
         while let Some(next) = self.waiting.front() {
             bytes += next.bytes;
             // One batch always fits, however large: it was bounded when it was submitted.
@@ -223,6 +228,7 @@ impl Queue {
             into.push(next);
         }
         (self.gathering, self.go) = (false, false);
+        self.last = before - self.records;
     }
 }
 
@@ -344,6 +350,7 @@ impl Handoff {
     ) -> Next {
         let left = || unsynced.map(Unsynced::left);
         let mut queue = lock(&self.queue);
+        queue.expected = (queue.records + queue.last).clamp(1, WORTH_A_COMMIT);
         let closed = loop {
             if std::mem::take(&mut queue.settle) {
                 return Next::Idle;

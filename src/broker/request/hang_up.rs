@@ -4,6 +4,7 @@ use bytes::Bytes;
 
 use super::{Ask, Request};
 use crate::broker::connection::Connection;
+use crate::broker::counters::Refused;
 use crate::broker::packet::Publish;
 use crate::broker::publish::text;
 use crate::broker::reason::{Reason, Refusal};
@@ -53,16 +54,14 @@ impl Broker {
         let Some(link) = &state.link else {
             return false;
         };
-        if link.handle.is_closing() {
-            return false;
-        }
-        self.counters.refuse(
-            crate::broker::counters::Refused::Disconnect,
-            Reason::AdministrativeAction,
-        );
-        link.handle.close(Refusal::new(
+        let hung_up = link.handle.close(Refusal::new(
             Reason::AdministrativeAction,
             "an operator ended this connection; the session is kept",
-        ))
+        ));
+        if hung_up {
+            self.counters
+                .refuse(Refused::Disconnect, Reason::AdministrativeAction);
+        }
+        hung_up
     }
 }

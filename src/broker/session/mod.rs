@@ -117,6 +117,9 @@ pub(crate) struct State {
 /// filters of eight levels fit.
 pub(crate) const MAX_SUBSCRIPTION_BYTES: usize = 48 * 1024 * 1024;
 
+/// What a slice of a partition costs: its number, and its digits in the session's record.
+const SLICE_BYTES: usize = 16;
+
 /// A subscription as granted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Subscription {
@@ -176,7 +179,7 @@ impl Subscription {
             + size_of::<Subscription>()
             + places
             + entry
-            + slices * size_of::<u32>()
+            + slices * SLICE_BYTES
     }
 }
 

@@ -8,6 +8,9 @@ use std::collections::BTreeSet;
 /// The largest N.
 const MAX_OF: u32 = 2_147_483_647;
 
+/// Most declarations on one SUBSCRIBE: every filter of it is stored with all of them (invariant 13).
+const MAX_DECLARED: usize = 1024;
+
 /// A topic's place in the space that partitions divide: FNV-1a of its bytes, mixed until its low
 /// bits are as good as its high ones.
 #[must_use]
@@ -52,7 +55,12 @@ impl Partition {
         values: impl IntoIterator<Item = &'a [u8]>,
     ) -> Result<Option<Partition>, String> {
         let mut all: Option<(u32, Vec<u32>)> = None;
-        for value in values {
+        for (count, value) in values.into_iter().enumerate() {
+            if count == MAX_DECLARED {
+                return Err(format!(
+                    "a SUBSCRIBE has at most {MAX_DECLARED} saguin-filter; divide by a smaller N"
+                ));
+            }
             let shown = String::from_utf8_lossy(value);
             let (of, slice) = parse(value).ok_or_else(|| {
                 format!(
@@ -186,6 +194,9 @@ mod tests {
         assert!(error.contains("by 4 and by 5"), "{error}");
         let error = declared(&["topic_hash(4, 3)", "hash"]).unwrap_err();
         assert!(error.contains("\"hash\""), "{error}");
+        assert!(declared(&["topic_hash(4, 3)"; MAX_DECLARED]).is_ok());
+        let error = declared(&["topic_hash(4, 3)"; MAX_DECLARED + 1]).unwrap_err();
+        assert!(error.contains("at most 1024"), "{error}");
     }
 
     proptest! {
