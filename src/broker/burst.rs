@@ -4,6 +4,7 @@
 //! handed to the store together, which costs one hand-over, one wake-up and one lock for all of
 //! them. Each is kept or refused by itself, and answered in its turn.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -139,7 +140,7 @@ impl Connection {
 
     fn kept(&self, owed: Vec<Owed>, outcomes: Vec<Result<Option<u64>, StoreError>>) {
         let mut committed: Vec<Committed> = Vec::new();
-        let mut jobs: Vec<(ChannelIndex, Record)> = Vec::new();
+        let mut jobs: BTreeMap<ChannelIndex, Vec<Record>> = BTreeMap::new();
         let mut answers: Vec<(u64, Outcome)> = Vec::with_capacity(owed.len());
         for (owed, outcome) in owed.into_iter().zip(outcomes) {
             let Owed {
@@ -155,7 +156,8 @@ impl Connection {
             answers.extend(ticket.map(|ticket| (ticket, outcome)));
             let Some(offset) = offset else { continue };
             if let Some(message) = job {
-                jobs.push((channel, Record { offset, message }));
+                let jobs = jobs.entry(channel).or_default();
+                jobs.push(Record { offset, message });
                 continue;
             }
             // Its readers are the same.
@@ -172,15 +174,10 @@ impl Connection {
         }
         self.session.settle_all(self.number, answers);
         self.broker.committed(committed);
-        for same in jobs.chunk_by(|(one, _), (other, _)| one == other) {
-            let Some(queue) = same
-                .first()
-                .and_then(|(index, _)| self.broker.channel(*index).queue.as_ref())
-            else {
-                continue;
-            };
-            let jobs = same.iter().map(|(_, job)| job.clone()).collect::<Vec<_>>();
-            queue.enqueued(&jobs);
+        for (index, jobs) in jobs {
+            if let Some(queue) = &self.broker.channel(index).queue {
+                queue.enqueued(&jobs);
+            }
         }
     }
 }

@@ -294,7 +294,11 @@ impl Broker {
             .collect();
         let partition = match &stored.partition {
             None => None,
-            Some(stored) => Some(Arc::new(stored.read().ok_or("its partition is none")?)),
+            Some(record) => {
+                let partition = record.read().ok_or("its partition is none")?;
+                self.note_partition(&stored.filter, partition.of());
+                Some(Arc::new(partition))
+            }
         };
         Ok(Subscription {
             form,

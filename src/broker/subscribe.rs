@@ -660,7 +660,7 @@ fn refused(state: &State, suback: Outgoing, refusal: &Refusal) -> Outgoing {
 impl Broker {
     /// Consumers that divide one filter's topics by different numbers leave some to nobody and take
     /// others twice: said once for each filter, as far as it is remembered.
-    fn note_partition(&self, filter: &str, of: u32) {
+    pub(super) fn note_partition(&self, filter: &str, of: u32) {
         let mut seen = lock(&self.partitions);
         let Some((earlier, told)) = seen.get_mut(filter) else {
             if seen.len() < MAX_NOTED_PARTITIONS {
