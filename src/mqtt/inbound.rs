@@ -102,7 +102,11 @@ impl Inbound {
                     return Ok(Filled::More);
                 }
                 Poll::Ready(Err(error)) => return Err(error),
-                Poll::Pending => {}
+                Poll::Pending => {
+                    self.give_back();
+                    // Or it was not this socket's turn to be read: then others have theirs.
+                    tokio::task::consume_budget().await;
+                }
             }
         }
     }
