@@ -20,6 +20,7 @@ pub mod counters;
 mod deliver;
 pub mod delivery;
 mod fanout;
+mod labels;
 mod lifecycle;
 mod open;
 pub mod packet;

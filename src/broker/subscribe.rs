@@ -17,16 +17,12 @@ use crate::storage::{Batch, ChannelKind, Operation, StoreError};
 use super::connection::{Connection, Flow};
 use super::counters::{Refused, bump};
 use super::fanout::Subscriber;
+use super::labels::Labels;
 use super::packet::{Outgoing, Protocol, SubackReason, Subscribe, SubscribeRequest};
 use super::reason::{Reason, Refusal};
 use super::session::{Form, MAX_SUBSCRIPTION_BYTES, Session, State, Subscription};
 use super::topic::{ChannelIndex, Partition, SubscribeFilter, TopicFilter, lies_inside};
 use super::{Broker, lock};
-
-/// The User Property that asks for deletions in a pass over a latest channel.
-const DELETIONS: &[u8] = b"saguin-deletions";
-/// The User Property that declares a partition.
-const PARTITION: &[u8] = b"saguin-filter";
 
 /// Filters whose partitions are remembered to warn of different ones (invariant 13).
 const MAX_NOTED_PARTITIONS: usize = 1024;
@@ -88,7 +84,7 @@ impl Connection {
             ));
             return Flow::Stop;
         }
-        let labels = read_labels(subscribe);
+        let labels = Labels::read(subscribe);
         let mut changes = Changes::default();
         let mut reasons = Vec::with_capacity(subscribe.filters.len());
         let mut first_refusal = None;
@@ -595,39 +591,6 @@ impl Connection {
             }
         }
     }
-}
-
-/// What the `saguin-` User Properties of a SUBSCRIBE ask for.
-#[derive(Default)]
-struct Labels {
-    /// Deletions in the passes over latest channels.
-    deletions: bool,
-    /// A share of the topics.
-    partition: Option<Arc<Partition>>,
-}
-
-fn read_labels(subscribe: &Subscribe) -> Result<Labels, Refusal> {
-    let refuse = |text| Refusal::new(Reason::ImplementationSpecific, text);
-    let mut deletions = false;
-    let mut declared = Vec::new();
-    for pair in subscribe.user_properties.iter() {
-        let key = pair.key;
-        if key == DELETIONS {
-            deletions = true;
-        } else if key == PARTITION {
-            declared.push(pair.value);
-        } else if key.starts_with(b"saguin-") {
-            return Err(refuse(format!(
-                "a SUBSCRIBE has no User Property {:?}; leave it out",
-                String::from_utf8_lossy(key)
-            )));
-        }
-    }
-    let partition = Partition::declared(declared).map_err(refuse)?;
-    Ok(Labels {
-        deletions,
-        partition: partition.map(Arc::new),
-    })
 }
 
 /// The same SUBACK with nothing granted, and why.

@@ -20,6 +20,12 @@ struct Sessions {
     other_keys: BTreeMap<u8, u64>,
 }
 
+#[derive(Serialize)]
+struct Partition {
+    of: u64,
+    slices: Vec<u64>,
+}
+
 #[derive(Default, Serialize)]
 struct Session {
     client_id: String,
@@ -30,6 +36,9 @@ struct Session {
     away_since_ms: Option<u64>,
     subscriptions: Option<usize>,
     filters: Vec<String>,
+    /// Shares of topics, by filter: what they are divided by, and which slices.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    partitions: BTreeMap<String, Partition>,
     /// Deliveries that are not acknowledged; null where the record does not hold them.
     in_flight: Option<usize>,
     positions: usize,
@@ -107,9 +116,23 @@ impl Session {
             session.subscriptions = Some(subscriptions.len());
             let filters = subscriptions.iter().filter_map(|s| s["filter"].as_str());
             session.filters = filters.map(str::to_owned).collect();
+            let shares = subscriptions.iter().filter_map(share);
+            session.partitions = shares.collect();
         }
         session
     }
+}
+
+/// The share of a subscription's topics, where it has not all of them.
+fn share(subscription: &Value) -> Option<(String, Partition)> {
+    let filter = subscription["filter"].as_str()?;
+    let stated = &subscription["partition"];
+    let slices = stated["slices"].as_array()?.iter();
+    let partition = Partition {
+        of: stated["of"].as_u64()?,
+        slices: slices.filter_map(Value::as_u64).collect(),
+    };
+    Some((filter.to_owned(), partition))
 }
 
 fn print(sessions: &Sessions, out: &mut dyn Write) -> std::io::Result<()> {

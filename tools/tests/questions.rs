@@ -133,6 +133,10 @@ fn sessions_are_listed_and_an_unreadable_one_is_said_to_be() {
         (&json!(["events/#"]), &json!(1))
     );
     assert_eq!(
+        late["partitions"],
+        json!({"events/#": {"of": 4, "slices": [1, 3]}})
+    );
+    assert_eq!(
         (&late["away_since_ms"], &late["in_flight"]),
         (&json!(NOON), &Value::Null)
     );

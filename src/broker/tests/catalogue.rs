@@ -87,3 +87,28 @@ fn a_client_is_hung_up_and_keeps_its_session() {
     let device = world.connect(durable("device"));
     assert_eq!(device.consume(), ["kept for it"]);
 }
+
+#[test]
+fn at_qos_0_a_request_is_answered_where_it_can_be_and_dropped_otherwise() {
+    let world = World::new();
+    let client = world.connect(connect("a"));
+    let at_qos_0 = |publish: Publish| {
+        let publish = Publish {
+            qos: 0,
+            packet_id: 0,
+            ..publish
+        };
+        let flow = client.connection.publish(publish, world.now());
+        assert_eq!(flow, Flow::Continue);
+        let mut answers = client.messages();
+        world.settle();
+        answers.extend(client.messages());
+        answers
+    };
+    let answers = at_qos_0(ask("$saguin/catalogue/nothing", ""));
+    assert_eq!(answers.len(), 1);
+    assert_eq!(payload(&answers[0]), "");
+    let before = world.broker.counters().refused();
+    assert_eq!(at_qos_0(publish("$saguin/catalogue/events", "")), []);
+    assert_ne!(world.broker.counters().refused(), before, "it is counted");
+}

@@ -183,3 +183,46 @@ fn a_bad_declaration_refuses_the_packet_and_a_good_one_what_is_shared_already() 
         [GRANTED, refused, refused, GRANTED]
     );
 }
+
+#[test]
+fn a_seek_replays_the_share_alone() {
+    let world = World::new();
+    let consumer = world.connect(durable("consumer"));
+    share(&consumer, &["events/#"], &["topic_hash(2, 0)"]);
+    let publisher = world.connect(connect("publisher"));
+    let topics = topics("events");
+    for topic in &topics {
+        publisher.publish(topic, "x");
+    }
+    let mine = slice(&topics, 2, 0);
+    assert_eq!(received(&consumer), mine);
+    let seek = super::requests::ask("$saguin/consumer/events/seek", "0");
+    let (reply, reason) = consumer.ask(seek);
+    assert_eq!(payload(&reply.expect("a reply")), "1");
+    assert_eq!(reason, Reason::Success);
+    assert_eq!(received(&consumer), mine);
+}
+
+#[test]
+fn a_share_that_was_replaced_is_replaced_after_a_crash_too() {
+    let world = World::new();
+    let consumer = world.connect(durable("consumer"));
+    let topics = topics("events");
+    share(&consumer, &["events/#"], &["topic_hash(2, 0)"]);
+    share(&consumer, &["events/#"], &["topic_hash(2, 1)"]);
+    let world = world.crash();
+    let publisher = world.connect(connect("publisher"));
+    for topic in &topics {
+        publisher.publish(topic, "x");
+    }
+    let consumer = world.connect(durable("consumer"));
+    assert_eq!(received(&consumer), slice(&topics, 2, 1));
+    share(&consumer, &["events/#"], &[]);
+    let world = world.crash();
+    let publisher = world.connect(connect("publisher"));
+    for topic in &topics {
+        publisher.publish(topic, "x");
+    }
+    let consumer = world.connect(durable("consumer"));
+    assert_eq!(received(&consumer).len(), topics.len());
+}

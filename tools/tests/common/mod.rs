@@ -269,7 +269,7 @@ pub fn readers(engine: &Engine, events: ChannelId) {
         };
         submit(engine, put);
     };
-    let session = br#"{"version":1,"expiry_seconds":60,"away_since_unix_ms":1772366400250,"subscriptions":[{"filter":"events/#","qos":1,"no_local":false,"retain_as_published":false,"identifier":null,"from":{"0":1}}]}"#;
+    let session = br#"{"version":1,"expiry_seconds":60,"away_since_unix_ms":1772366400250,"subscriptions":[{"filter":"events/#","qos":1,"no_local":false,"retain_as_published":false,"identifier":null,"from":{"0":1},"partition":{"of":4,"slices":[1,3]}}]}"#;
     put(SESSIONS, b"late".to_vec(), session.to_vec());
     put(SESSIONS, b"\x1b[2J".to_vec(), b"{".to_vec());
     for (reader, at) in [("done", 31u64), ("late", 4), ("middle", 20)] {
