@@ -5,11 +5,11 @@ use std::sync::Arc;
 use super::Broker;
 use super::connection::Connection;
 use super::counters::bump;
-use super::packet::Publish;
+use super::packet::{Protocol, Publish};
 use super::publish::{Answer, Publisher, text};
 use super::queue::{AnswerOutcome, JobOffer, Verb, Worker, WorkerId};
 use super::reason::{Reason, Refusal};
-use super::session::{Form, Session, State};
+use super::session::{Form, Link, Session, State};
 use super::topic::ChannelIndex;
 use crate::storage::{ChannelKind, Message};
 
@@ -190,6 +190,11 @@ impl Connection {
     pub(crate) fn rejoin_queues(&self) {
         let queues: Vec<ChannelIndex> = {
             let state = self.session.lock();
+            // Its subscription is kept, and it is no worker as long as it cannot answer.
+            let answers = |link: &Link| link.protocol == Protocol::V5;
+            if !state.link.as_ref().is_some_and(answers) {
+                return;
+            }
             let forms = state.subscriptions.values();
             forms
                 .filter_map(|subscription| match subscription.form {

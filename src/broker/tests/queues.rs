@@ -1,6 +1,7 @@
 //! Workers over the broker: who is offered what, and what an answer does.
 
 use super::*;
+use crate::broker::queue::{Backoff, Retry};
 
 /// Worker `a` on the queue, and a job published by another client.
 fn worker(world: &World, client_id: &str) -> Client {
@@ -226,4 +227,77 @@ fn an_offer_not_sent_by_the_unsubscribe_goes_to_another_worker() {
     let b = worker(&world, "b");
     let job = b.messages().remove(0);
     assert_eq!(property(&job, "saguin-attempt").as_deref(), Some("1"));
+}
+
+#[test]
+fn a_session_that_returns_with_mqtt_311_works_no_more() {
+    let world = World::new();
+    let client = world.connect(durable("a"));
+    client.subscribe("$saguin/queue/jobs");
+    client.lose();
+    // It could not answer: there is no Correlation Data to answer with.
+    let old = world.connect(Connect {
+        clean_start: false,
+        ..v311("a")
+    });
+    assert!(old.connack.session_present);
+    let publisher = world.connect(connect("p"));
+    publisher.publish("jobs/1", "x");
+    assert!(old.messages().is_empty());
+    let job = worker(&world, "b").messages().remove(0);
+    assert_eq!(property(&job, "saguin-attempt").as_deref(), Some("1"));
+    old.lose();
+    // The session is a worker again once its client speaks MQTT 5.
+    publisher.publish("jobs/2", "y");
+    let client = world.connect(durable("a"));
+    assert_eq!(client.payloads(), ["y"]);
+}
+
+#[test]
+fn a_full_queue_refuses_publishes_and_nothing_that_relieves_it() {
+    let world = World::with(Options {
+        queue: QueueSettings {
+            retry: Retry {
+                max_attempts: 1,
+                backoff: Backoff::None,
+            },
+            ..QueueSettings::default()
+        },
+        ..Options::default()
+    });
+    let (a, publisher) = (worker(&world, "a"), world.connect(connect("p")));
+    publisher.publish("jobs/1", "1");
+    publisher.publish("jobs/2", "2");
+    world.store.refuse_when(|operation| match operation {
+        crate::storage::Operation::Enqueue { .. } => Some(crate::storage::StoreError::ProviderFull),
+        _ => None,
+    });
+    assert_eq!(publisher.publish("jobs/3", "3"), Reason::QuotaExceeded);
+    let first = a.messages();
+    a.ack(&first);
+    assert_eq!(a.send(answer(&first[0], "return")), Reason::Success);
+    assert_eq!(world.store.counted(DEAD_JOBS).count, 1);
+    let second = a.messages();
+    a.ack(&second);
+    assert_eq!(a.send(answer(&second[0], "ack")), Reason::Success);
+    assert_eq!(world.store.unresolved_jobs(), 0);
+}
+
+#[test]
+fn a_retained_job_loses_the_flag_and_is_counted() {
+    let world = World::new();
+    let a = worker(&world, "a");
+    for qos in [0, 1] {
+        let retained = Publish {
+            qos,
+            retain: true,
+            ..publish("jobs/1", "x")
+        };
+        a.connection.publish(retained, world.now());
+        world.settle();
+    }
+    let job = a.messages();
+    assert_eq!((job.len(), job[0].retain, job[0].qos), (1, false, 1));
+    let dropped = &world.broker.counters().queue_retain_dropped;
+    assert_eq!(dropped.load(std::sync::atomic::Ordering::Relaxed), 2);
 }
