@@ -86,9 +86,10 @@ impl Connection {
         }
         let labels = Labels::read(subscribe);
         let mut changes = Changes::default();
-        let mut reasons = Vec::with_capacity(subscribe.filters.len());
+        let mut reasons = vec![SubackReason::Granted(0); subscribe.filters.len()];
         let mut first_refusal = None;
-        for request in &subscribe.filters {
+        for at in granting_order(&subscribe.filters) {
+            let request = &subscribe.filters[at];
             let granted = match &labels {
                 Ok(labels) => {
                     let partition = labels.partition.as_ref();
@@ -102,7 +103,7 @@ impl Connection {
                 }
                 Err(refusal) => Err(refusal.clone()),
             };
-            reasons.push(match granted {
+            reasons[at] = match granted {
                 Ok(qos) => SubackReason::Granted(qos),
                 Err(refusal) => {
                     self.broker
@@ -112,7 +113,7 @@ impl Connection {
                     first_refusal.get_or_insert(refusal);
                     SubackReason::Refused(reason)
                 }
-            });
+            };
         }
         // All filters are recorded before any is replayed.
         let deletions = labels.is_ok_and(|labels| labels.deletions);
@@ -591,6 +592,19 @@ impl Connection {
             }
         }
     }
+}
+
+/// The order in which the filters of one SUBSCRIBE are granted: those that want only what comes from
+/// now on last, so that a place another filter is to be served from is not moved to the end first. One
+/// filter given twice stays in its order, as the later one replaces the earlier.
+fn granting_order(requests: &[SubscribeRequest]) -> Vec<usize> {
+    let handling: BTreeMap<&str, u8> = requests
+        .iter()
+        .map(|request| (request.filter.as_str(), request.retain_handling))
+        .collect();
+    let mut order: Vec<usize> = (0..requests.len()).collect();
+    order.sort_by_key(|at| handling.get(requests[*at].filter.as_str()) == Some(&2));
+    order
 }
 
 /// The same SUBACK with nothing granted, and why.

@@ -254,3 +254,149 @@ fn what_is_replaced_while_it_waits_is_counted() {
     let counted = &world.broker.counters().latest_superseded;
     assert_eq!(counted.load(std::sync::atomic::Ordering::Relaxed), 1);
 }
+
+#[test]
+fn filters_of_one_subscribe_are_served_alike_in_any_order() {
+    for first in [0, 1] {
+        let world = World::new();
+        let other = world.connect(connect("b"));
+        other.publish("events/live", "old");
+        other.publish("events/all", "old, and replayed");
+        let client = world.connect(connect("a"));
+        let mut filters = vec![
+            SubscribeRequest {
+                retain_handling: 2,
+                ..request("events/live")
+            },
+            request("events/all"),
+        ];
+        filters.rotate_left(first);
+        let subscribe = Subscribe {
+            packet_id: 1,
+            identifier: None,
+            filters,
+            user_properties: UserPairs::default(),
+        };
+        client.connection.subscribe(&subscribe);
+        world.settle();
+        assert_eq!(client.consume(), ["old, and replayed"], "{first} first");
+        other.publish("events/live", "new");
+        assert_eq!(client.consume(), ["new"], "{first} first");
+    }
+}
+
+#[test]
+fn retain_handling_2_on_a_stored_position_commits_it_at_the_head_at_once() {
+    for hello in [
+        durable("a"),
+        Connect {
+            session_expiry: 60,
+            ..durable("a")
+        },
+    ] {
+        let world = World::new();
+        let other = world.connect(connect("b"));
+        let client = world.connect(Connect {
+            receive_maximum: 1,
+            ..hello.clone()
+        });
+        client.subscribe("events/#");
+        for number in ["1", "2", "3"] {
+            other.publish("events/x", number);
+        }
+        let under_way = client.messages();
+        assert_eq!(under_way.len(), 1);
+        assert_eq!(world.store.crash().position("a", EVENTS), Some(1));
+        let from_now = SubscribeRequest {
+            retain_handling: 2,
+            ..request("events/#")
+        };
+        assert_eq!(client.subscribe_as(from_now), SubackReason::Granted(1));
+        assert_eq!(world.store.crash().position("a", EVENTS), Some(4));
+        // What was under way is void.
+        client.ack(&under_way);
+        assert!(client.payloads().is_empty());
+        let world = world.crash();
+        let client = world.connect(hello);
+        assert!(client.payloads().is_empty());
+        world.connect(connect("b")).publish("events/x", "4");
+        assert_eq!(client.consume(), ["4"]);
+    }
+}
+
+#[test]
+fn an_expiry_removes_a_record_from_no_kind_of_channel() {
+    let world = World::with(Options {
+        queue: QueueSettings {
+            job_expires_after: Some(Duration::from_secs(60)),
+            ..QueueSettings::default()
+        },
+        ..Options::default()
+    });
+    let other = world.connect(connect("b"));
+    let publish_expiring = |topic: &str| {
+        other.send(Publish {
+            properties: PublishProperties {
+                expiry_seconds: Some(1),
+                ..PublishProperties::default()
+            },
+            ..publish(topic, topic)
+        })
+    };
+    for topic in ["events/1", "state/1", "jobs/1"] {
+        assert_eq!(publish_expiring(topic), Reason::Success);
+    }
+    world.advance(Duration::from_secs(2));
+    let client = world.connect(connect("a"));
+    for filter in ["events/#", "state/#", "$saguin/queue/jobs", "jobs/__dlq/#"] {
+        client.subscribe(filter);
+    }
+    let mut seen = client.messages();
+    // Its dead letter outlives it as well.
+    client.lose();
+    world.advance(Duration::from_secs(61));
+    let client = world.connect(connect("a"));
+    client.subscribe("jobs/__dlq/#");
+    seen.extend(client.messages());
+    let topics: std::collections::BTreeSet<_> = seen.iter().map(|m| m.topic.clone()).collect();
+    let expected = ["events/1", "jobs/1", "jobs/__dlq/1", "state/1"];
+    assert_eq!(
+        topics,
+        expected
+            .map(|topic| Bytes::from_static(topic.as_bytes()))
+            .into()
+    );
+    for message in &seen {
+        assert_eq!(
+            property(message, "saguin-expires").as_deref(),
+            Some("1700000001000"),
+            "{message:?}"
+        );
+        assert_ne!(message.properties[0], 0x02, "a Message Expiry of nothing");
+    }
+}
+
+#[test]
+fn a_will_is_its_clients_own_where_no_local_asks() {
+    let world = World::new();
+    let quiet = |client: &Client| {
+        client.subscribe_as(SubscribeRequest {
+            no_local: true,
+            ..request("events/#")
+        })
+    };
+    let armed = Connect {
+        will: will("events/will", "gone", 0),
+        ..durable("a")
+    };
+    let client = world.connect(armed);
+    quiet(&client);
+    let other = world.connect(connect("b"));
+    quiet(&other);
+    client.lose();
+    assert_eq!(other.consume(), ["gone"]);
+    let client = world.connect(durable("a"));
+    assert!(client.payloads().is_empty());
+    other.publish("events/x", "heard");
+    assert_eq!(client.consume(), ["heard"]);
+}
