@@ -259,7 +259,7 @@ impl Broker {
                     }
                     self.sweep_bytes(channel);
                 }
-                ChannelKind::Latest if ages => self.sweep_latest(channel, now),
+                ChannelKind::Latest if ages => self.sweep_latest(ChannelIndex(index), now),
                 _ => {}
             }
             self.sweep_readers(ChannelIndex(index), store_skipped);
@@ -380,7 +380,8 @@ impl Broker {
 
     /// Removes values that have been quiet for the retention period, and deletions that were kept
     /// for theirs.
-    fn sweep_latest(&self, channel: &Channel, now: Now) {
+    fn sweep_latest(self: &Arc<Self>, index: ChannelIndex, now: Now) {
+        let channel = self.channel(index);
         let value_before = channel
             .retention_period
             .and_then(|period| oldest_kept(now, period));
@@ -423,12 +424,14 @@ impl Broker {
             self.counters
                 .retention_removed
                 .fetch_add(gone.len() as u64, Relaxed);
-            let name = channel.name.clone();
+            let broker = self.clone();
             channel.store.submit(
                 Batch { operations: gone },
-                Box::new(move |outcome| {
-                    if let Err(error) = outcome {
-                        tracing::error!(channel = %name, %error, "retention could not remove values");
+                Box::new(move |outcome| match outcome {
+                    Ok(_) => broker.values_removed(index),
+                    Err(error) => {
+                        let channel = &broker.channel(index).name;
+                        tracing::error!(%channel, %error, "retention could not remove values");
                     }
                 }),
             );

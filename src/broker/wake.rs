@@ -142,22 +142,35 @@ impl Broker {
         }
     }
 
+    /// Values of a latest channel were removed: whoever read them ahead and has not sent them yet
+    /// sends them no more.
+    pub(crate) fn values_removed(&self, index: ChannelIndex) {
+        for session in self.channel(index).readers() {
+            let mut state = session.lock();
+            if let Some(reader) = state.readers.get_mut(&index) {
+                reader.read_again();
+            }
+            state.wake_writer();
+        }
+    }
+
     /// A resumed session's readers go on. What its latest channels held is sent again whole to
     /// subscriptions at QoS 0, which acknowledge nothing and so have no mark to go on from.
     pub(crate) fn resume_readers(&self, state: &mut State) {
-        for (index, reader) in &mut state.readers {
-            let channel = self.channel(*index);
+        let indexes: Vec<ChannelIndex> = state.readers.keys().copied().collect();
+        for index in indexes {
+            let channel = self.channel(index);
             let counters = channel.store.counters(channel.id);
+            let begin_again = match channel.kind {
+                ChannelKind::Latest => state.begin_at_qos_0(index, counters.next),
+                ChannelKind::Append | ChannelKind::Queue => Vec::new(),
+            };
+            let Some(reader) = state.readers.get_mut(&index) else {
+                continue;
+            };
             reader.wake(counters.next, counters.floor);
-            let at_qos_0: Vec<_> = state
-                .subscriptions
-                .values()
-                .filter(|held| held.qos == 0 && held.reaches.contains(index))
-                .cloned()
-                .collect();
-            if channel.kind == ChannelKind::Latest
-                && !at_qos_0.is_empty()
-                && let Err(error) = reader.begin_pass(counters.next, false, at_qos_0)
+            if !begin_again.is_empty()
+                && let Err(error) = reader.begin_pass(counters.next, false, begin_again)
             {
                 tracing::warn!(channel = %channel.name, %error, "a resumed session is sent no current values");
             }

@@ -294,6 +294,14 @@ impl LatestConsumer {
         self.give_up_buffer();
     }
 
+    /// Values were removed from the channel: what was read ahead and not sent is read again.
+    pub fn read_again(&mut self) {
+        self.handed_out = None;
+        self.waited = false;
+        // Not given up for being replaced, so not counted as such.
+        self.cursor.drop_buffer();
+    }
+
     /// Values replaced while they waited for this subscriber, since the last call.
     pub fn take_superseded(&mut self) -> u64 {
         std::mem::take(&mut self.superseded)

@@ -463,6 +463,28 @@ impl State {
         Some(taken)
     }
 
+    /// Begins again with the subscriptions at QoS 0 to a latest channel whose next offset is `next`,
+    /// and returns them: older changes are not theirs, as they are sent what is current.
+    pub fn begin_at_qos_0(&mut self, index: ChannelIndex, next: u64) -> Vec<Arc<Subscription>> {
+        let begun: Vec<(Arc<str>, Arc<Subscription>)> = self
+            .subscriptions
+            .iter()
+            .filter(|(_, held)| held.qos == 0 && held.reaches.contains(&index))
+            .map(|(filter, held)| {
+                let mut again = Subscription::clone(held);
+                again.from.insert(index, next);
+                (filter.clone(), Arc::new(again))
+            })
+            .collect();
+        for (filter, subscription) in &begun {
+            if let Form::Plain(plain) = &subscription.form {
+                self.matching.insert(plain, (), subscription.clone());
+            }
+            self.put_subscription(filter.clone(), subscription.clone());
+        }
+        begun.into_iter().map(|(_, again)| again).collect()
+    }
+
     /// Whether a filter is subscribed to, and not about to be no more.
     pub fn subscribes(&self, filter: &str) -> bool {
         self.subscriptions.contains_key(filter) && !self.leaving.contains(filter)

@@ -229,6 +229,15 @@ impl Reader {
         }
     }
 
+    /// Something that was read ahead may have been removed since.
+    pub fn read_again(&mut self) {
+        match self {
+            // Nothing below the floor is served, whatever was read.
+            Reader::Append { .. } => {}
+            Reader::Latest { consumer, .. } => consumer.read_again(),
+        }
+    }
+
     /// The connection ended: what was read ahead is given up.
     pub fn away(&mut self) {
         match self {

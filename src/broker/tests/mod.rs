@@ -3,6 +3,7 @@
 mod bounds;
 mod catalogue;
 mod channels;
+mod latest;
 mod ownership;
 mod partitions;
 mod publishing;
