@@ -12,7 +12,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::broker::queue::{Backoff, QueueSettings, Retry};
 use crate::broker::settings::Settings;
 use crate::broker::topic::{RouteSource, dead_letter_channel_name};
-use crate::broker::{Broker, BrokerSetup, ChannelSetup, QueueParts, Start, Wake};
+use crate::broker::{Broker, BrokerSetup, ChannelSetup, QueueParts, RetainedSetup, Start, Wake};
 use crate::cli::LogFormat;
 use crate::config::{self, ChannelSettings, Config, ProtocolVersion};
 use crate::descriptors::bound_connections;
@@ -160,15 +160,30 @@ fn broker_settings(config: &Config) -> Settings {
         max_session_expiry: seconds(limits.max_session_expiry, u32::MAX),
         max_keepalive: limits.max_keepalive.map(|most| seconds(most, u16::MAX)),
         session_queue_bytes: limits.session_queue_bytes,
+        max_inflight_per_client: config.broker.qos2.max_inflight_per_client,
+        exactly_once_expires_after: config.broker.qos2.expires_after,
         ack_commit_interval: config.broker.session.ack_commit_interval,
         admit_v311: config.broker.mqtt.min_protocol_version == ProtocolVersion::V311,
     }
 }
 
+/// Broadcast messages some session is owed. No channel of the configuration can have this name.
+const BROADCAST_LOG: &str = "$broadcast";
+
+/// The last broadcast message with RETAIN of each topic.
+const RETAINED: &str = "$retained";
+
 /// A provider and the channels it was opened with.
 struct Provider {
     store: Arc<dyn Store>,
     channels: BTreeMap<String, ChannelId>,
+}
+
+impl Provider {
+    fn channel(&self, name: &str) -> Result<ChannelId, String> {
+        let found = self.channels.get(name).copied();
+        found.ok_or_else(|| format!("the provider does not know the channel `{name}`"))
+    }
 }
 
 fn open_providers(
@@ -177,12 +192,13 @@ fn open_providers(
 ) -> Result<BTreeMap<String, Provider>, Box<dyn Error>> {
     let mut providers = BTreeMap::new();
     for provider in &config.broker.storage.providers {
-        let specs: Vec<ChannelSpec> = config
+        let mut specs: Vec<ChannelSpec> = config
             .channels
             .iter()
             .filter(|channel| channel.storage == provider.name)
             .flat_map(specs)
             .collect();
+        specs.extend(own_channels(config, provider));
         let options = LogOptions {
             dir: provider.log_dir.clone(),
             segment_bytes: provider.segment_bytes,
@@ -201,7 +217,8 @@ fn open_providers(
         let (store, ids, report) =
             opened.map_err(|error| format!("the storage provider `{}`: {error}", provider.name))?;
         for kept in &report.channels {
-            if !specs.iter().any(|spec| spec.name == kept.name) {
+            let ours = [BROADCAST_LOG, RETAINED].contains(&kept.name.as_str());
+            if !ours && !specs.iter().any(|spec| spec.name == kept.name) {
                 tracing::warn!(
                     provider = %provider.name,
                     channel = %kept.name,
@@ -264,6 +281,24 @@ fn specs(channel: &config::Channel) -> Vec<ChannelSpec> {
     }
 }
 
+/// What the broker keeps for itself in a provider.
+fn own_channels(config: &Config, provider: &config::LogProvider) -> Vec<ChannelSpec> {
+    let spec = |name: &str, kind| ChannelSpec {
+        name: name.to_owned(),
+        kind,
+        max_bytes: None,
+        durability: durability(provider.durability),
+    };
+    let mut specs = vec![];
+    if config.broker.session.storage == provider.name {
+        specs.push(spec(BROADCAST_LOG, ChannelKind::Queue));
+    }
+    if config.broker.retained.storage == provider.name {
+        specs.push(spec(RETAINED, ChannelKind::Latest));
+    }
+    specs
+}
+
 fn open_broker(
     config: &Config,
     providers: &BTreeMap<String, Provider>,
@@ -274,11 +309,18 @@ fn open_broker(
     for channel in &config.channels {
         channels.push(channel_setup(channel, providers)?);
     }
-    let sessions = &config.broker.session.storage;
+    let sessions = provider(providers, &config.broker.session.storage)?;
+    let retained = provider(providers, &config.broker.retained.storage)?;
     let setup = BrokerSetup {
         settings: broker_settings(config),
         channels,
-        session_store: provider(providers, sessions)?.store.clone(),
+        session_store: sessions.store.clone(),
+        broadcast_log: sessions.channel(BROADCAST_LOG)?,
+        retained: RetainedSetup {
+            store: retained.store.clone(),
+            channel: retained.channel(RETAINED)?,
+            retention_period: config.broker.retained.retention_period,
+        },
         clock: clock.handed_in(),
         timer,
     };
@@ -298,17 +340,13 @@ fn channel_setup(
     providers: &BTreeMap<String, Provider>,
 ) -> Result<ChannelSetup, String> {
     let provider = provider(providers, &channel.storage)?;
-    let id = |name: &str| {
-        let found = provider.channels.get(name).copied();
-        found.ok_or_else(|| format!("the provider does not know the channel `{name}`"))
-    };
     let mut setup = ChannelSetup {
         source: RouteSource {
             name: channel.name.clone(),
             kind: channel.kind(),
             filter: channel.filter.clone(),
         },
-        id: id(&channel.name)?,
+        id: provider.channel(&channel.name)?,
         store: provider.store.clone(),
         start: Start::Floor,
         retention_period: None,
@@ -332,7 +370,7 @@ fn channel_setup(
         ChannelSettings::Queue(queue) => {
             setup.queue = Some(QueueParts {
                 settings: queue_settings(queue),
-                dead_letters: id(&dead_letter_channel_name(&channel.name))?,
+                dead_letters: provider.channel(&dead_letter_channel_name(&channel.name))?,
                 retention_period: queue.dlq_retention_period,
                 retention_bytes: queue.dlq_retention_bytes,
             });

@@ -3,7 +3,7 @@
 mod common;
 
 use bytes::Bytes;
-use common::{Broker, Client, Hello, Setup, hello, hello_v311, property, return_code, text};
+use common::{Broker, Hello, Setup, hello, hello_v311, property, return_code, text};
 use saguin_mqtt_codec::{
     Publish, PublishProperties, QoS, ReasonCode, Subscribe, Subscription, UserProperties,
     UserPropertiesBuilder, Will,
@@ -37,8 +37,8 @@ fn the_connack_says_what_is_served() {
         .answer(&broker);
     let said = &connack.properties;
     assert!(!connack.session_present);
-    assert_eq!(said.maximum_qos, Some(QoS::AtLeastOnce));
-    assert_eq!(said.retain_available, Some(false));
+    assert_eq!(said.maximum_qos, None);
+    assert_eq!(said.retain_available, Some(true));
     assert_eq!(said.shared_subscription_available, Some(false));
     assert_eq!(said.topic_alias_maximum, Some(16));
     assert_eq!(said.receive_maximum, Some(1024));
@@ -113,18 +113,6 @@ fn a_connect_is_refused_with_its_code() {
         "a deep Will",
         &plain(&"/".repeat(10)),
         R::TopicNameInvalid,
-        5,
-    );
-    both(
-        "QoS 2",
-        &will("t".into(), QoS::ExactlyOnce, false),
-        R::QosNotSupported,
-        5,
-    );
-    both(
-        "RETAIN",
-        &will("t".into(), QoS::AtMostOnce, true),
-        R::RetainNotSupported,
         5,
     );
 
@@ -302,25 +290,6 @@ fn a_refused_publish_of_mqtt_3_1_1_closes_and_is_not_acknowledged() {
 }
 
 #[test]
-fn retain_on_broadcast_ends_the_connection() {
-    let broker = Broker::start();
-    let retained = |client: &mut Client, qos| {
-        client.send_publish(Publish {
-            qos,
-            retain: true,
-            topic: text("talk/a"),
-            ..Publish::default()
-        });
-    };
-    let mut v5 = hello("new").connect(&broker);
-    retained(&mut v5, QoS::AtMostOnce);
-    v5.expect_disconnect(R::RetainNotSupported);
-    let mut v311 = hello_v311("old").connect(&broker);
-    retained(&mut v311, QoS::AtLeastOnce);
-    v311.expect_closed();
-}
-
-#[test]
 fn a_filter_is_refused_with_its_code() {
     let broker = Broker::with(&Setup {
         limits: "max_topic_length: 100, max_topic_levels: 10",
@@ -402,8 +371,7 @@ fn a_filter_is_refused_with_its_code() {
         });
         assert_eq!(labelled.reasons, [R::ImplementationSpecific; 2], "{label}");
     }
-    // QoS 2 is not granted above what the CONNACK said.
-    assert_eq!(client.subscribe("talk/#", QoS::ExactlyOnce), R::GrantedQos1);
+    assert_eq!(client.subscribe("talk/#", QoS::ExactlyOnce), R::GrantedQos2);
     assert_eq!(
         client.subscribe("$saguin/queue/jobs", QoS::ExactlyOnce),
         R::GrantedQos1

@@ -286,11 +286,6 @@ fn a_broken_packet_ends_its_connection_with_its_code() {
             R::MalformedPacket,
         ),
         (
-            "QoS 2",
-            frame(0x34, b"\x00\x01t\x00\x01\x00"),
-            R::QosNotSupported,
-        ),
-        (
             "DUP at QoS 0",
             frame(0x38, b"\x00\x01t\x00"),
             R::ProtocolError,
@@ -462,7 +457,6 @@ fn a_broken_packet_ends_its_connection_with_its_code() {
         ("packet type 15", vec![0xF0, 0]),
         ("a CONNACK", frame(0x20, b"\x00\x00")),
         ("QoS 3", frame(0x36, b"\x00\x01t\x00\x01")),
-        ("QoS 2", frame(0x34, b"\x00\x01t\x00\x01")),
         ("packet identifier 0", frame(0x32, b"\x00\x01t\x00\x00")),
         ("a wildcard", frame(0x30, b"\x00\x01#")),
         ("no topic", frame(0x30, b"\x00\x00")),

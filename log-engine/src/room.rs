@@ -7,7 +7,8 @@
 //! | publishes: stops at the reserve | relieves: never refused by the bound |
 //! |---|---|
 //! | append, set, enqueue, hold | trim, forget, resolve, drop, delete: something goes |
-//! | put of a new or a longer value | put of a position, or of a value no longer than the one it replaces |
+//! | put of a new or a longer value | put of a position or a window: what is acknowledged leaves with it |
+//! | | put of a value no longer than the one it replaces |
 //! | | remove: a deletion in the place of a value |
 //! | | attempt: what a delivery that goes on has to say |
 //! | | dead letter, release: what is kept already goes elsewhere |
@@ -38,7 +39,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use crate::batch::{Operation, is_tidying};
 use crate::breakage::{self, Breakage};
 use crate::engine::{MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES, Options};
-use crate::format::POSITIONS;
+use crate::format::{POSITIONS, WINDOWS};
 use crate::state::State;
 
 /// A bounded directory holds at least this many ordinary segments.
@@ -141,7 +142,7 @@ pub(crate) fn relieves(state: &State, operations: &[Operation]) -> bool {
         | Operation::Enqueue { .. }
         | Operation::Hold { .. } => false,
         Operation::Put { space, key, value } => {
-            *space == POSITIONS || {
+            *space == POSITIONS || *space == WINDOWS || {
                 let old = state.keyspace().get(&(*space, key.clone()));
                 old.is_some_and(|old| value.len() <= old.value.len())
             }

@@ -327,7 +327,8 @@ impl Claim {
             },
             (None, replaced) => {
                 let key = lock(&self.broker.registry).number();
-                let session = Session::new(key, self.client_id.clone());
+                let stamp = Broker::stamp(now, key);
+                let session = Session::new(key, self.client_id.clone(), stamp);
                 if self.expiry_seconds > 0 {
                     let mut state = session.lock();
                     batch
@@ -372,6 +373,7 @@ impl Claim {
             receive_maximum: RECEIVE_MAXIMUM,
             maximum_packet_size: self.broker.settings.max_message_size,
             topic_alias_maximum: TOPIC_ALIAS_MAXIMUM,
+            shared_subscriptions: false,
         }
     }
 
@@ -411,6 +413,7 @@ impl Claim {
         {
             let mut state = session.lock();
             state.claimed = false;
+            session.set_outlives(self.expiry_seconds > 0);
             state.attach(link, self.expiry_seconds, self.connect.will.take());
             if plan.resumes {
                 state.stored |= plan.wrote;
@@ -439,8 +442,8 @@ impl Claim {
                 let mut state = old.lock();
                 state.claimed = false;
                 if plan.wrote {
-                    batch.operations =
-                        old.restore_everything(&state, self.broker.put_sought(old, &state));
+                    let sought = self.broker.put_sought(old, &state);
+                    batch.operations = old.restore_everything(&mut state, sought);
                 }
                 if state.ended {
                     // Its connection ended meanwhile, and left the store to this claim.
@@ -448,6 +451,8 @@ impl Claim {
                     lock(&self.broker.registry).remove(old);
                 } else {
                     state.wake_reader();
+                    // What waited for the store may go there now.
+                    state.wake_writer();
                 }
             }
             None if plan.wrote => batch.operations.push(Operation::Delete {
@@ -504,6 +509,11 @@ impl Broker {
             );
         }
         false
+    }
+
+    /// Names a session among all its client ever had.
+    pub(crate) fn stamp(now: Now, number: u64) -> u64 {
+        (now.unix_ms << 12) | (number & 0xFFF)
     }
 
     /// Wills and sessions end on the monotonic clock, to the second.

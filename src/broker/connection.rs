@@ -12,7 +12,7 @@ use super::deliver::{Reads, Turn};
 use super::packet::{Outgoing, Protocol, Publish};
 use super::publish::{Destination, Publisher};
 use super::reason::{Reason, Refusal};
-use super::session::acks::Outcome;
+use super::session::acks::{AckKind, Outcome};
 use super::session::{Session, State};
 use super::time::Now;
 use super::{Broker, lock};
@@ -186,28 +186,18 @@ impl Connection {
     /// [flushes](Self::flush). The reader has seen [`may_read`](Self::may_read).
     pub fn publish_in(&self, burst: &mut Burst, publish: Publish, now: Now) -> Flow {
         bump(&self.broker.counters.publishes_received);
-        if publish.qos > 1 {
-            self.close(Refusal::new(
-                Reason::QosNotSupported,
-                "QoS 2 is not supported by this version; the CONNACK said Maximum QoS 1",
-            ));
-            return Flow::Stop;
-        }
-        if publish.retain && self.broker.is_broadcast(&publish.topic) {
-            self.close(Refusal::new(
-                Reason::RetainNotSupported,
-                "retained broadcast messages are not supported by this version; publish without RETAIN, or to a latest channel",
-            ));
-            return Flow::Stop;
-        }
-        if let Some(ask) = self.asked(&publish) {
+        if publish.qos == 2 {
             self.flush(burst);
-            return self.take_request(&publish, ask);
+            return self.hold(publish, now);
         }
         let ticket = match self.reserve(&publish) {
             Ok(ticket) => ticket,
             Err(flow) => return flow,
         };
+        if let Some(ask) = self.asked(&publish) {
+            self.flush(burst);
+            return self.take_request(&publish, ticket, ask);
+        }
         let publisher = Publisher {
             client_id: &self.session.publisher,
             worker: Some(self.number),
@@ -238,9 +228,9 @@ impl Connection {
         Flow::Continue
     }
 
-    /// Keeps the place of a publish's answer; none at QoS 0. The error is what the reader does
+    /// Keeps the place of the answer to a publish at QoS 1; none at QoS 0. The error is what the reader does
     /// where there is no place.
-    pub(super) fn reserve(&self, publish: &Publish) -> Result<Option<u64>, Flow> {
+    fn reserve(&self, publish: &Publish) -> Result<Option<u64>, Flow> {
         let mut state = self.session.lock();
         let Some(link) = state.owned_by(self.number) else {
             return Err(Flow::Stop);
@@ -253,7 +243,8 @@ impl Connection {
             ));
             return Err(Flow::Stop);
         }
-        Ok((publish.qos > 0).then(|| link.acks.reserve(publish.packet_id)))
+        let kind = AckKind::Puback;
+        Ok((publish.qos > 0).then(|| link.acks.reserve(kind, publish.packet_id)))
     }
 
     /// A PINGREQ.
@@ -303,6 +294,7 @@ impl Connection {
 
     fn take_replies(&self, state: &mut State, turn: &mut Turn<'_>) {
         let budget = &mut turn.budget;
+        let mut refused = Vec::new();
         let Some(link) = state.link.as_mut() else {
             return;
         };
@@ -314,11 +306,15 @@ impl Connection {
             turn.out.push(reply);
         }
         while !budget.is_spent()
-            && let Some((packet_id, outcome)) = link.acks.pop()
+            && let Some((kind, packet_id, outcome)) = link.acks.pop()
         {
             budget.spend(8);
             let (reason, text) = match outcome {
                 Ok(()) => (Reason::Success, None),
+                // Nothing is held, and its PUBCOMP has no place to say so.
+                Err(_) if link.protocol == Protocol::V311 && kind == AckKind::Pubcomp => {
+                    (Reason::Success, None)
+                }
                 Err(refusal) if link.protocol == Protocol::V311 => {
                     // MQTT 3.1.1 has no word for it, so it is never acknowledged: the client
                     // keeps the message and learns of it by the close.
@@ -327,14 +323,30 @@ impl Connection {
                 }
                 Err(refusal) => (refusal.reason, link.problem_text(&refusal.text)),
             };
-            turn.out.push(Outgoing::Puback {
-                packet_id,
-                reason,
-                text,
+            turn.out.push(match kind {
+                AckKind::Puback => Outgoing::Puback {
+                    packet_id,
+                    reason,
+                    text,
+                },
+                AckKind::Pubrec => {
+                    if reason != Reason::Success {
+                        refused.push(packet_id);
+                    }
+                    Outgoing::Pubrec {
+                        packet_id,
+                        reason,
+                        text,
+                    }
+                }
+                AckKind::Pubcomp => Outgoing::Pubcomp { packet_id, reason },
             });
         }
         if !had_room && link.has_room() {
             link.handle.wake_reader();
+        }
+        for packet_id in refused {
+            state.refused_exactly_once(packet_id);
         }
     }
 }

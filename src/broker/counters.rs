@@ -34,6 +34,15 @@ pub struct Counters {
     pub broadcast_dropped_too_large: AtomicU64,
     /// Broadcast messages whose Message Expiry ran out before they were sent.
     pub broadcast_expired: AtomicU64,
+    /// QoS 2 publishes dropped between PUBREC and PUBREL, because their session ended or their topic
+    /// takes none any more.
+    pub exactly_once_dropped: AtomicU64,
+    /// QoS 2 publishes whose PUBREL did not come in time.
+    pub exactly_once_expired: AtomicU64,
+    /// Retained values that went because their time was over.
+    pub retained_expired: AtomicU64,
+    /// Retained values that a channel claims at a start and has no place for.
+    pub retained_dropped: AtomicU64,
     /// RETAIN flags dropped from publishes to a queue.
     pub queue_retain_dropped: AtomicU64,
     /// Consumers whose position retention passed, at CONNECT or while reading.

@@ -12,7 +12,7 @@ use bytes::Bytes;
 
 use crate::storage::{ChannelId, ChannelKind, ReadError, ReadLimit, Record};
 
-use super::connection::{Budget, Connection, Flow, Taken};
+use super::connection::{Budget, Connection, Taken};
 use super::consumer::{ReadRequest, select};
 use super::counters::bump;
 use super::delivery::{OfferProperties, RecordProperties, SubscriberProperties};
@@ -20,8 +20,11 @@ use super::packet::{Outgoing, OutgoingPublish};
 use super::queue::JobOffer;
 use super::reason::{Reason, Refusal};
 use super::request::Request;
-use super::session::inflight::Held;
+use super::retained::retained_delivery;
+use super::session::broadcast::BroadcastDelivery;
+use super::session::inflight::{Held, Phase};
 use super::session::reader::{Chosen, Step};
+use super::session::retained_pass::RetainedRead;
 use super::session::{Form, Session, State};
 use super::shape::{broadcast_publish, shape};
 use super::time::Now;
@@ -48,6 +51,8 @@ enum PendingRead {
     },
     /// What the client asked for.
     Request(Request),
+    /// Retained values.
+    Retained(RetainedRead),
 }
 
 /// What one call of the writer collects.
@@ -97,14 +102,20 @@ impl Connection {
         {
             return Taken::Idle;
         }
+        take_stored(state, turn);
         self.take_request_up(state, turn);
         self.take_resends(state, turn);
         if !state.inflight.owes_resend() {
             self.take_offers(state, turn);
-            self.take_broadcast(state, turn, 2);
-            self.take_records(state, turn);
-            self.take_broadcast(state, turn, 1);
+            // What waits for the store is not overtaken.
+            if !state.waits_for_store() {
+                self.take_retained(state, turn);
+                self.take_broadcast(state, turn, 2);
+                self.take_records(state, turn);
+                self.take_broadcast(state, turn, 1);
+            }
         }
+        self.store_window(state);
         if self.handle.is_closing() {
             return Taken::More;
         }
@@ -138,13 +149,20 @@ impl Connection {
     /// with DUP (MQTT-4.4.0-1, MQTT-3.3.1-1).
     fn take_resends(&self, state: &mut State, turn: &mut Turn<'_>) {
         while !turn.budget.is_spent() {
-            let Some((packet_id, held)) = state.inflight.next_resend() else {
+            let Some(next) = state.inflight.next_resend() else {
                 return;
             };
+            let packet_id = next.id;
             if state.resend_window() == 0 {
                 return;
             }
-            let (channel, offset, topic, retain) = match held {
+            if next.phase == Phase::Received {
+                // The client has the message and is owed the rest of the exchange (MQTT-4.4.0-1).
+                state.inflight.resent(packet_id);
+                self.owe_pubrel(state, packet_id);
+                continue;
+            }
+            let (channel, offset, topic, retain) = match next.held {
                 Held::Append {
                     channel, offset, ..
                 } => (channel, offset, None, None),
@@ -155,8 +173,14 @@ impl Connection {
                     retain,
                     ..
                 } => (channel, offset, Some(topic), Some(retain)),
-                Held::Broadcast(_) | Held::Job { .. } => {
-                    state.inflight.remove(packet_id);
+                Held::Broadcast(delivery) => {
+                    if !self.resend_broadcast(state, turn, packet_id, next.qos, &delivery) {
+                        return;
+                    }
+                    continue;
+                }
+                Held::Gone | Held::Job { .. } => {
+                    self.forget(state, packet_id);
                     continue;
                 }
             };
@@ -179,6 +203,7 @@ impl Connection {
             };
             let mut publish = self.resend(state, channel, &record, turn.now);
             publish.packet_id = id;
+            publish.qos = next.qos;
             publish.retain = retain.unwrap_or(publish.retain);
             if self.put(state, turn, publish) == Sent::Ended {
                 return;
@@ -230,11 +255,28 @@ impl Connection {
         }
     }
 
-    /// A delivery that is void: its identifier is free and its reader does not wait for it.
-    fn forget(&self, state: &mut State, packet_id: u16) {
-        if let Some(held) = state.inflight.remove(packet_id) {
-            self.landed(state, &held);
+    /// A broadcast message goes out again; returns whether the next may follow.
+    fn resend_broadcast(
+        &self,
+        state: &mut State,
+        turn: &mut Turn<'_>,
+        packet_id: u16,
+        qos: u8,
+        delivery: &BroadcastDelivery,
+    ) -> bool {
+        let Some(mut publish) = broadcast_publish(delivery, turn.now) else {
+            bump(&self.broker.counters.broadcast_expired);
+            self.forget(state, packet_id);
+            return true;
+        };
+        if self.too_large(state, &publish) {
+            bump(&self.broker.counters.broadcast_dropped_too_large);
+            self.forget(state, packet_id);
+            return true;
         }
+        (publish.packet_id, publish.qos, publish.dup) = (packet_id, qos, true);
+        state.inflight.resent(packet_id);
+        self.put(state, turn, publish) == Sent::Yes
     }
 
     fn take_offers(&self, state: &mut State, turn: &mut Turn<'_>) {
@@ -289,32 +331,100 @@ impl Connection {
         }
     }
 
+    /// Retained values that a SUBSCRIBE asked for.
+    fn take_retained(&self, state: &mut State, turn: &mut Turn<'_>) {
+        let most = self.broker.settings.session_queue_bytes;
+        while !turn.budget.is_spent() {
+            let window = state.window() > 0;
+            let Some((record, filter)) = state.retained.front() else {
+                break;
+            };
+            let client = self.session.client_id.as_bytes();
+            let subscription = state.subscriptions.get(filter);
+            let delivery =
+                subscription.and_then(|own| retained_delivery(record, own, client, turn.now));
+            if let Some(delivery) = delivery {
+                let crowded = state.broadcast.is_crowded(&delivery, most);
+                if delivery.qos > 0 && (!window || crowded) {
+                    return;
+                }
+                self.send_broadcast(state, turn, delivery);
+            }
+            state.retained.advance();
+        }
+        if let Some(read) = state.retained.next_read() {
+            turn.reads.push(PendingRead::Retained(read));
+        }
+    }
+
     /// Broadcast, up to a `share`-th of what the turn has left.
     fn take_broadcast(&self, state: &mut State, turn: &mut Turn<'_>, share: usize) {
+        if state.retained.holds_back() {
+            return;
+        }
         let most = self.broker.settings.session_queue_bytes;
         let stop_at = turn.budget.left() - turn.budget.left() / share;
         while turn.budget.left() > stop_at || (share == 1 && !turn.budget.is_spent()) {
             let window = state.window() > 0;
-            let Some(delivery) = state.broadcast.pop(window, most) else {
+            let Some(mut delivery) = state.broadcast.pop(window, most) else {
                 return;
             };
-            let Some(publish) = broadcast_publish(&delivery, turn.now) else {
-                bump(&self.broker.counters.broadcast_expired);
-                continue;
-            };
-            if self.too_large(state, &publish) {
-                // A channel record would end the connection; broadcast is dropped for this client
-                // alone.
-                bump(&self.broker.counters.broadcast_dropped_too_large);
+            if !self.decide(state, &mut delivery) {
+                // Nothing it is subscribed to now matches.
                 continue;
             }
-            if delivery.qos > 0 {
-                state.broadcast.sent(&delivery);
-                self.put_held(state, turn, publish, Held::Broadcast(delivery));
-            } else {
-                self.put(state, turn, publish);
-            }
+            self.send_broadcast(state, turn, delivery);
         }
+    }
+
+    fn send_broadcast(&self, state: &mut State, turn: &mut Turn<'_>, delivery: BroadcastDelivery) {
+        let Some(publish) = broadcast_publish(&delivery, turn.now) else {
+            bump(&self.broker.counters.broadcast_expired);
+            return;
+        };
+        if self.too_large(state, &publish) {
+            // A channel record would end the connection; broadcast is dropped for this client
+            // alone.
+            bump(&self.broker.counters.broadcast_dropped_too_large);
+            return;
+        }
+        if delivery.qos > 0 {
+            state.broadcast.sent(&delivery);
+            self.put_held(state, turn, publish, Held::Broadcast(delivery));
+        } else {
+            self.put(state, turn, publish);
+        }
+    }
+
+    /// QoS, RETAIN and identifiers of a message that was owed are those of the subscriptions it has
+    /// by now; returns whether there is one.
+    fn decide(&self, state: &State, delivery: &mut BroadcastDelivery) -> bool {
+        let Some(logged) = &delivery.logged else {
+            return true;
+        };
+        let message = &delivery.message;
+        let mut found = false;
+        let (mut qos, mut retain) = (0, false);
+        delivery.identifiers.clear();
+        state
+            .matching
+            .visit(super::publish::text(&message.topic), |(), subscription| {
+                let own = self.session.client_id.as_bytes() == &message.publisher[..];
+                let withheld = subscription.no_local && own;
+                if withheld
+                    || !subscription.takes(&message.topic)
+                    || logged.offset < subscription.log_from
+                {
+                    return;
+                }
+                found = true;
+                qos = qos.max(subscription.qos);
+                retain |= subscription.retain_as_published;
+                delivery.identifiers.extend(subscription.identifier);
+            });
+        delivery.qos = qos.min(message.qos);
+        delivery.retain = retain && message.retain;
+        found
     }
 
     /// Channel records, each channel in its turn.
@@ -446,21 +556,33 @@ impl Connection {
         if self.ends_too_large(state, &publish) {
             return Sent::Ended;
         }
-        let Some(packet_id) = state.inflight.send(held) else {
+        let to_be_stored =
+            state.expiry_seconds > 0 && state.stored && held.is_stored_first(publish.qos);
+        let Some(packet_id) = state.inflight.send(held, publish.qos) else {
             return Sent::No;
         };
         publish.packet_id = packet_id;
+        if to_be_stored {
+            // Its identifier is the client's to remember, so the store has it first.
+            spend(turn, &publish);
+            state.unstored.push(Outgoing::Publish(publish));
+            return Sent::Yes;
+        }
         self.put(state, turn, publish)
     }
 
-    fn put(&self, state: &State, turn: &mut Turn<'_>, publish: OutgoingPublish) -> Sent {
+    fn put(&self, state: &mut State, turn: &mut Turn<'_>, publish: OutgoingPublish) -> Sent {
         if self.ends_too_large(state, &publish) {
             return Sent::Ended;
         }
-        bump(&self.broker.counters.publishes_sent);
-        turn.budget
-            .spend(64 + publish.topic.len() + publish.payload.len() + publish.properties.len());
-        turn.out.push(Outgoing::Publish(publish));
+        spend(turn, &publish);
+        if state.unstored.is_empty() {
+            bump(&self.broker.counters.publishes_sent);
+            turn.out.push(Outgoing::Publish(publish));
+        } else {
+            // Records of a channel go out in their order.
+            state.unstored.push(Outgoing::Publish(publish));
+        }
         Sent::Yes
     }
 
@@ -509,6 +631,7 @@ impl Connection {
                     .store
                     .is_in_memory(channel.id, request.offset, request.limit)
             }
+            PendingRead::Retained(read) => self.broker.retained.is_in_memory(read),
             PendingRead::Again { .. } | PendingRead::Request(_) => false,
         })
     }
@@ -533,6 +656,7 @@ impl Connection {
                     Err(why) => self.unreadable(channel, offset, &why),
                 },
                 PendingRead::Request(request) => self.carry_out(request),
+                PendingRead::Retained(read) => self.read_retained(&read),
             }
         }
     }
@@ -561,6 +685,18 @@ impl Connection {
         }
         if moved {
             self.position_moved(&mut state, index, now);
+        }
+    }
+
+    fn read_retained(&self, read: &RetainedRead) {
+        let answer = self.broker.retained.read(read);
+        let mut state = self.session.lock();
+        match answer {
+            Ok(answer) => state.retained.filled(read.number(), answer),
+            Err(why) => {
+                tracing::error!(client = self.client_id(), %why, "retained values could not be read");
+                state.retained.failed(read.number());
+            }
         }
     }
 
@@ -604,77 +740,24 @@ impl Connection {
             format!("a delivery owed from {channel} could not be read; connect again later"),
         ));
     }
+}
 
-    /// A PUBACK. One for an identifier that is not in use is ignored.
-    pub fn puback(&self, packet_id: u16, now: Now) -> Flow {
-        let (held, ask) = {
-            let mut state = self.session.lock();
-            if state.owned_by(self.number).is_none() {
-                return Flow::Stop;
-            }
-            let Some(held) = state.inflight.remove(packet_id) else {
-                tracing::debug!(client = self.client_id(), packet_id, "stray PUBACK");
-                return Flow::Continue;
-            };
-            self.landed(&mut state, &held);
-            if let Held::Append { channel, .. } = held {
-                self.position_moved(&mut state, channel, now);
-            }
-            state.wake_writer();
-            (held, std::mem::take(&mut state.refused_queues))
-        };
-        if let Held::Job { queue, delivery } = held
-            && let Some(queue) = &self.broker.channel(queue).queue
-        {
-            // The visibility clock starts here and not at the send (invariant 7).
-            queue.transport_acked(&delivery);
-        }
-        self.ask_queues(ask);
-        Flow::Continue
-    }
+fn spend(turn: &mut Turn<'_>, publish: &OutgoingPublish) {
+    turn.budget
+        .spend(64 + publish.topic.len() + publish.payload.len() + publish.properties.len());
+}
 
-    /// Tells queues that found no room in the window that there may be some. Called without a lock
-    /// held.
-    pub(crate) fn ask_queues(&self, queues: BTreeSet<ChannelIndex>) {
-        for queue in queues {
-            if let Some(queue) = &self.broker.channel(queue).queue {
-                queue.worker_ready(super::queue::WorkerId(self.number));
-            }
+/// What waited for the store and is stored.
+fn take_stored(state: &mut State, turn: &mut Turn<'_>) {
+    while !turn.budget.is_spent()
+        && let Some(packet) = state.stored_out.pop_front()
+    {
+        if let Outgoing::Publish(publish) = &packet {
+            spend(turn, publish);
+        } else {
+            turn.budget.spend(8);
         }
-    }
-
-    fn landed(&self, state: &mut State, held: &Held) {
-        match held {
-            Held::Append {
-                channel,
-                offset,
-                era,
-            }
-            | Held::Latest {
-                channel,
-                offset,
-                era,
-                ..
-            } => {
-                if let Some(reader) = state.readers.get_mut(channel) {
-                    reader.acked(*era, *offset);
-                }
-            }
-            Held::Broadcast(delivery) => state.broadcast.acknowledged(delivery),
-            Held::Job { .. } => {}
-        }
-    }
-
-    /// An append position moved: it is stored within `ack_commit_interval`.
-    fn position_moved(&self, state: &mut State, index: ChannelIndex, now: Now) {
-        if state.expiry_seconds == 0 {
-            return;
-        }
-        if self.broker.channel(index).kind != ChannelKind::Append {
-            return;
-        }
-        state.dirty_positions.insert(index);
-        self.broker.list_if_unlisted(state, &self.session, now);
+        turn.out.push(packet);
     }
 }
 

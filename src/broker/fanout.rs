@@ -1,13 +1,23 @@
 //! One broadcast message to every subscriber there is.
+//!
+//! | who subscribes | at QoS 0 | at QoS 1 and 2 |
+//! |---|---|---|
+//! | a session that ends with its connection | from memory | from memory |
+//! | a session that outlives it | from memory, while connected | the message is in the broadcast log first |
+//!
+//! The log is written once for all of them, and the publisher is answered once it is
+//! (invariant 18); it waits for nothing any of them does (invariant 16).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
-use crate::storage::Message;
+use bytes::Bytes;
+
+use crate::storage::{Batch, Message, Operation, Store, StoreError};
 
 use super::Broker;
 use super::counters::bump;
-use super::publish::text;
+use super::publish::{Answer, text};
 use super::session::broadcast::{BroadcastDelivery, Offered};
 use super::session::{Session, Subscription};
 use super::time::Now;
@@ -19,6 +29,17 @@ pub(crate) struct Subscriber {
     pub subscription: Arc<Subscription>,
 }
 
+/// A QoS 2 message between its PUBREC and its PUBREL.
+pub(crate) struct HeldMessage {
+    pub key: Bytes,
+    /// The store that holds it.
+    pub store: Arc<dyn Store>,
+    pub message: Message,
+}
+
+/// Told once whether a held message was released; where it was not, it is held as before.
+pub(crate) type Released = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
+
 /// What the matching subscriptions of one session come to.
 struct Combined {
     session: Arc<Session>,
@@ -28,23 +49,173 @@ struct Combined {
 }
 
 impl Broker {
-    /// Hands a message to the queue of each session it is for. Nothing here waits: a queue that is
-    /// full gives something up, by its own rule, and the publisher goes on (invariant 16).
-    pub(crate) fn broadcast(&self, message: Message, now: Now) {
-        let subscribers = self.subscribers(&message);
-        if subscribers.is_empty() {
-            return;
+    /// Publishes a broadcast message: stores what has to be stored, answers, and hands it out.
+    pub(crate) fn publish_broadcast(self: &Arc<Self>, message: Message, now: Now, answer: Answer) {
+        let owed = self.is_owed(&message);
+        if !message.retain {
+            if owed {
+                return self.log_broadcast(Batch::default(), message, answer);
+            }
+            self.broadcast(message, now);
+            return answer(Ok(()));
         }
-        let message = Arc::new(message);
-        for combined in subscribers.into_values() {
+        let put = self.retained.put(&message);
+        if owed && Arc::ptr_eq(&self.retained.store, &self.log.store) {
+            return self.log_broadcast(put.into(), message, answer);
+        }
+        // What is retained is stored first, and what is owed follows.
+        let broker = self.clone();
+        self.retained.store.submit(
+            put.into(),
+            Box::new(move |stored| match stored {
+                Ok(receipt) => {
+                    broker.retained.forget_deletion(&message, &receipt);
+                    if owed {
+                        return broker.log_broadcast(Batch::default(), message, answer);
+                    }
+                    answer(Ok(()));
+                    broker.broadcast(message, broker.now());
+                }
+                Err(error) => answer(Err(broker.refused_by_store(&error))),
+            }),
+        );
+    }
+
+    /// Stores a message in the broadcast log, behind what is in the batch, and hands it out.
+    fn log_broadcast(self: &Arc<Self>, mut batch: Batch, message: Message, answer: Answer) {
+        let retains = !batch.operations.is_empty();
+        batch.operations.push(Operation::Enqueue {
+            channel: self.log.channel,
+            message: message.clone(),
+        });
+        let broker = self.clone();
+        self.log.store.submit(
+            batch,
+            Box::new(move |stored| match stored {
+                Ok(receipt) => {
+                    answer(Ok(()));
+                    if retains {
+                        broker.retained.forget_deletion(&message, &receipt);
+                    }
+                    let offset = receipt.offsets.last().copied().flatten();
+                    broker.hand_out(Arc::new(message), offset, broker.now());
+                }
+                Err(error) => answer(Err(broker.refused_by_store(&error))),
+            }),
+        );
+    }
+
+    /// Publishes a QoS 2 broadcast message that is held: it is held no more, and retained and in the
+    /// broadcast log where that is due, in one step. Only where the configuration has moved one of
+    /// them to another provider since are there two: what is in two stores cannot be one step, and
+    /// landing comes first.
+    pub(crate) fn release_broadcast(self: &Arc<Self>, hold: HeldMessage, done: Released) {
+        if !hold.message.retain {
+            return self.release_to_log(hold, Batch::default(), done);
+        }
+        let put = self.retained.put(&hold.message);
+        if Arc::ptr_eq(&self.retained.store, &hold.store) {
+            return self.release_to_log(hold, put.into(), done);
+        }
+        // Retained twice is retained once.
+        let broker = self.clone();
+        self.retained.store.submit(
+            put.into(),
+            Box::new(move |stored| match stored {
+                Ok(receipt) => {
+                    broker.retained.forget_deletion(&hold.message, &receipt);
+                    broker.release_to_log(hold, Batch::default(), done);
+                }
+                Err(error) => done(Err(error)),
+            }),
+        );
+    }
+
+    fn release_to_log(self: &Arc<Self>, hold: HeldMessage, mut batch: Batch, done: Released) {
+        let HeldMessage {
+            key,
+            store,
+            message,
+        } = hold;
+        let owed = self.is_owed(&message);
+        let retains = !batch.operations.is_empty();
+        let enqueue = Operation::Enqueue {
+            channel: self.log.channel,
+            message: message.clone(),
+        };
+        let in_one = Arc::ptr_eq(&self.log.store, &store);
+        let first = if owed && !in_one {
+            self.log.store.clone()
+        } else {
+            store.clone()
+        };
+        batch.operations.push(match (owed, in_one) {
+            (true, true) => Operation::Release {
+                key: key.clone(),
+                into: Box::new(enqueue),
+            },
+            (true, false) => enqueue,
+            (false, _) => Operation::Drop { key: key.clone() },
+        });
+        let broker = self.clone();
+        first.submit(
+            batch,
+            Box::new(move |stored| match stored {
+                Ok(receipt) => {
+                    if owed && !in_one {
+                        store.submit(Operation::Drop { key }.into(), Box::new(|_| {}));
+                    }
+                    done(Ok(()));
+                    if retains {
+                        broker.retained.forget_deletion(&message, &receipt);
+                    }
+                    let offset = receipt.offsets.last().copied().flatten();
+                    broker.hand_out(Arc::new(message), offset.filter(|_| owed), broker.now());
+                }
+                Err(error) => done(Err(error)),
+            }),
+        );
+    }
+
+    /// Whether a message is owed to anybody who may be away when it is to be delivered.
+    pub(crate) fn is_owed(&self, message: &Message) -> bool {
+        if message.qos == 0 {
+            return false;
+        }
+        let index = self
+            .subscriptions
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        let mut owed = false;
+        index.visit(text(&message.topic), |_, subscriber| {
+            owed |= subscriber.session.outlives()
+                && subscriber.subscription.qos > 0
+                && is_for(subscriber, message);
+        });
+        owed
+    }
+
+    /// Hands a message that is kept nowhere to those it is for.
+    pub(crate) fn broadcast(&self, message: Message, now: Now) {
+        self.hand_out(Arc::new(message), None, now);
+    }
+
+    /// Hands a message to the queue of each session it is for; `offset` is its place in the broadcast
+    /// log. Nothing here waits: a queue that is full gives something up, by its own rule, and the
+    /// publisher goes on (invariant 16).
+    pub(crate) fn hand_out(&self, message: Arc<Message>, offset: Option<u64>, now: Now) {
+        let logged = offset.map(|offset| self.log.share(offset));
+        for combined in self.subscribers(&message).into_values() {
             let delivery = BroadcastDelivery {
                 message: message.clone(),
+                logged: None,
                 published: now.since_start,
+                aged: 0,
                 qos: combined.qos.min(message.qos),
                 retain: combined.retain_as_published && message.retain,
                 identifiers: combined.identifiers,
             };
-            self.offer_broadcast(&combined.session, delivery);
+            self.offer_broadcast(&combined.session, delivery, logged.as_ref());
         }
     }
 
@@ -58,8 +229,7 @@ impl Broker {
             .unwrap_or_else(PoisonError::into_inner);
         index.visit(text(&message.topic), |key, subscriber| {
             let subscription = &subscriber.subscription;
-            let own = subscriber.session.client_id.as_bytes() == &message.publisher[..];
-            if (subscription.no_local && own) || !subscription.takes(&message.topic) {
+            if !is_for(subscriber, message) {
                 return;
             }
             let combined = found.entry(*key).or_insert_with(|| Combined {
@@ -75,11 +245,21 @@ impl Broker {
         found
     }
 
-    fn offer_broadcast(&self, session: &Session, delivery: BroadcastDelivery) {
+    fn offer_broadcast(
+        &self,
+        session: &Session,
+        mut delivery: BroadcastDelivery,
+        logged: Option<&Arc<super::broadcast_log::Logged>>,
+    ) {
         let mut state = session.lock();
-        if state.link.is_none() {
-            // Broadcast is granted at QoS 0 to a session that outlives its connection, and QoS 0
-            // is for those who are there.
+        if state.ended {
+            return;
+        }
+        if delivery.qos > 0 && state.expiry_seconds > 0 {
+            delivery.logged = logged.cloned();
+        }
+        if state.link.is_none() && delivery.logged.is_none() {
+            // What is kept nowhere is for those who are there.
             return;
         }
         let offered = state
@@ -95,4 +275,11 @@ impl Broker {
             }
         }
     }
+}
+
+/// Whether a message that the filter of a subscription matches is for it.
+pub(super) fn is_for(subscriber: &Subscriber, message: &Message) -> bool {
+    let own = subscriber.session.client_id.as_bytes() == &message.publisher[..];
+    let withheld = subscriber.subscription.no_local && own;
+    !withheld && subscriber.subscription.takes(&message.topic)
 }

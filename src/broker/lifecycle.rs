@@ -14,6 +14,7 @@ use super::counters::bump;
 use super::packet::{Disconnect, Will};
 use super::queue::WorkerId;
 use super::reason::{Reason, Refusal};
+use super::session::retained_pass::RetainedPasses;
 use super::session::{Session, State};
 use super::time::Now;
 use super::topic::ChannelIndex;
@@ -124,7 +125,16 @@ impl Broker {
         state.offers.clear();
         state.reserved = 0;
         state.refused_queues.clear();
-        state.broadcast.clear();
+        state.unstored.clear();
+        state.stored_out.clear();
+        let kept = fate != Fate::Ended && state.expiry_seconds > 0;
+        if kept {
+            state.broadcast.away();
+            state.retained.away();
+        } else {
+            state.broadcast.clear();
+            state.retained = RetainedPasses::default();
+        }
         state.inflight.connection_ended();
         state.resend_read = None;
         for reader in state.readers.values_mut() {
@@ -157,6 +167,7 @@ impl Broker {
                 let first = state.will_due.map_or(expires_at, |due| due.min(expires_at));
                 self.schedule.session_at(session, state, first);
                 if !state.claimed {
+                    state.window_dirty |= state.has_window();
                     detached.writes = session.put_moved_positions(state);
                     let record = session.put_record(state, state.expiry_seconds, Some(now.unix_ms));
                     // It was stored before with as many subscriptions, so it can be written down.
@@ -171,6 +182,8 @@ impl Broker {
                 }
                 state.will_due = None;
                 state.ended = true;
+                session.set_outlives(false);
+                self.drop_holds(session, state);
                 if !state.claimed {
                     detached.writes = session.delete_everything(state);
                 }
@@ -261,7 +274,10 @@ impl Broker {
             }
             state.dirty_positions.clear();
             (
-                session.restore_everything(&state, self.put_sought(&session, &state)),
+                {
+                    let sought = self.put_sought(&session, &state);
+                    session.restore_everything(&mut state, sought)
+                },
                 session.client_id.clone(),
             )
         };
@@ -317,6 +333,7 @@ impl Connection {
                     return Flow::Stop;
                 }
                 state.expiry_seconds = expiry.min(self.broker.settings.max_session_expiry);
+                self.session.set_outlives(state.expiry_seconds > 0);
             }
             if disconnect.reason_code == 0 {
                 state.will = None;

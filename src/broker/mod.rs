@@ -11,6 +11,8 @@
 //! subscription index, a channel's list of readers or one of the broker's small lists. None is
 //! held across a store read, and none is held by anything that waits.
 
+mod acknowledge;
+mod broadcast_log;
 mod burst;
 mod channel;
 mod connect;
@@ -19,6 +21,7 @@ pub mod consumer;
 pub mod counters;
 mod deliver;
 pub mod delivery;
+mod exactly_once;
 mod fanout;
 mod labels;
 mod lifecycle;
@@ -28,6 +31,8 @@ mod publish;
 pub mod queue;
 pub mod reason;
 mod request;
+mod restore;
+mod retained;
 mod session;
 pub mod settings;
 mod shape;
@@ -56,12 +61,15 @@ pub use connect::{Claim, Wakes};
 pub use connection::{Connection, Flow, Taken};
 pub use deliver::Reads;
 pub use open::{BrokerSetup, OpenError};
+pub use retained::RetainedSetup;
 
+use broadcast_log::BroadcastLog;
 use channel::Channel;
 use connect::Registry;
 use counters::Counters;
 use fanout::Subscriber;
 use queue::Clock;
+use retained::Retained;
 use settings::Settings;
 use sweep::Schedule;
 use topic::{ChannelIndex, Routes, SubscriptionTrie};
@@ -80,6 +88,9 @@ pub struct Broker {
     stores: Vec<Arc<dyn Store>>,
     /// Where sessions and positions are kept.
     pub(crate) session_store: Arc<dyn Store>,
+    /// What sessions that outlive their connection are owed of broadcast.
+    pub(crate) log: BroadcastLog,
+    pub(crate) retained: Retained,
     pub(crate) counters: Counters,
     pub(crate) registry: Mutex<Registry>,
     subscriptions: RwLock<SubscriptionTrie<u64, Subscriber>>,

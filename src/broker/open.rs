@@ -7,9 +7,13 @@ use std::time::Duration;
 
 use crate::storage::{Batch, ChannelId, ChannelKind, ReadLimit, Record, Space, Store};
 
+use super::broadcast_log::BroadcastLog;
 use super::channel::{Channel, ChannelSetup};
 use super::connect::Registry;
 use super::queue::{Clock, Epoch, QueueChannel, QueueSetup};
+use super::restore::Windows;
+use super::retained::{Retained, RetainedSetup};
+use super::session::reader::Reader;
 use super::session::record::{SessionRecord, SubscriptionRecord};
 use super::session::{Form, Session, Subscription};
 use super::settings::Settings;
@@ -32,6 +36,10 @@ pub struct BrokerSetup {
     pub channels: Vec<ChannelSetup>,
     /// Where sessions and positions are kept.
     pub session_store: Arc<dyn Store>,
+    /// The broadcast log, in the same store: a queue's kind of channel.
+    pub broadcast_log: ChannelId,
+    /// Where retained broadcast values are kept.
+    pub retained: RetainedSetup,
     /// The present moment, for what happens when a store has an outcome.
     pub clock: Clock,
     /// Called when [`Broker::next_deadline`] may have come nearer.
@@ -96,11 +104,17 @@ impl Broker {
                 stores.push(channel.store.clone());
             }
         }
+        let retained = &setup.retained.store;
+        if !stores.iter().any(|held| Arc::ptr_eq(held, retained)) {
+            stores.push(retained.clone());
+        }
         let broker = Arc::new(Broker {
             settings: setup.settings,
             routes,
             channels,
             stores,
+            log: BroadcastLog::new(setup.session_store.clone(), setup.broadcast_log),
+            retained: Retained::new(setup.retained),
             session_store: setup.session_store,
             counters: super::counters::Counters::default(),
             registry: Mutex::new(Registry::default()),
@@ -111,7 +125,9 @@ impl Broker {
             stopping: AtomicBool::new(false),
             clock: setup.clock,
         });
+        broker.rehome_retained();
         broker.restore_sessions(now)?;
+        broker.restore_holds(now);
         for index in 0..broker.channels.len() {
             broker.report_strays(ChannelIndex(index));
         }
@@ -158,6 +174,7 @@ impl Broker {
     /// Every session the store kept is away, its subscriptions in force.
     fn restore_sessions(self: &Arc<Self>, now: Now) -> Result<(), OpenError> {
         let mut positions = self.stored_positions();
+        let mut windows = Windows::read(&*self.session_store)?;
         for (client_id, value) in self.session_store.scan(Space::Sessions, &[]) {
             let failed = |why: String| OpenError::Session {
                 client_id: String::from_utf8_lossy(&client_id).into_owned(),
@@ -167,11 +184,12 @@ impl Broker {
                 .map_err(|_| failed("its client identifier is not UTF-8".into()))?;
             let record = SessionRecord::decode(&value).map_err(failed)?;
             let positions = positions.remove(&client_id[..]).unwrap_or_default();
-            self.restore_session(name, &record, positions, now);
+            self.restore_session(name, &record, positions, &mut windows, now);
         }
+        self.restore_broadcast(windows, now);
         // Positions without a session are of a client whose session has ended.
         for (client_id, positions) in positions {
-            let session = Session::new(0, String::from_utf8_lossy(&client_id).into());
+            let session = Session::new(0, String::from_utf8_lossy(&client_id).into(), 0);
             let operations = positions
                 .keys()
                 .map(|channel| session.delete_position(*channel))
@@ -204,10 +222,12 @@ impl Broker {
         client_id: &str,
         record: &SessionRecord,
         positions: BTreeMap<ChannelId, u64>,
+        windows: &mut Windows,
         now: Now,
     ) {
         let key = lock(&self.registry).number();
-        let session = Session::new(key, client_id.into());
+        let session = Session::new(key, client_id.into(), record.stamp);
+        session.set_outlives(record.expiry_seconds > 0);
         let mut refused = None;
         {
             let mut state = session.lock();
@@ -233,7 +253,8 @@ impl Broker {
                     Err(why) => refused = Some((stored.filter.clone(), why)),
                 }
             }
-            self.restore_readers(&mut state, &session, &positions);
+            self.restore_readers(&mut state, &session, &positions, windows);
+            windows.restored(&session, &mut state);
             if refused.is_some() {
                 state.expires_at = Some(now.since_start);
             }
@@ -308,6 +329,7 @@ impl Broker {
             identifier: stored.identifier,
             reaches,
             from,
+            log_from: stored.log_from,
             partition,
         })
     }
@@ -319,6 +341,7 @@ impl Broker {
         state: &mut super::session::State,
         session: &Arc<Session>,
         positions: &BTreeMap<ChannelId, u64>,
+        windows: &Windows,
     ) {
         let mut reached: BTreeMap<ChannelIndex, Vec<Arc<Subscription>>> = BTreeMap::new();
         for subscription in state.subscriptions.values() {
@@ -332,9 +355,13 @@ impl Broker {
         for (index, subscriptions) in reached {
             let channel = self.channel(index);
             let position = positions.get(&channel.id).copied();
-            let Some(mut reader) = self.new_reader(index, position) else {
-                continue;
+            let on_their_way = windows.of_channel(&session.client_id, channel.id, position);
+            let resumed = position.filter(|_| !on_their_way.is_empty());
+            let reader = match resumed {
+                Some(position) => Some(Reader::resume(channel.id, position, &on_their_way)),
+                None => self.new_reader(index, position),
             };
+            let Some(mut reader) = reader else { continue };
             if channel.kind == ChannelKind::Latest {
                 let head = channel.store.counters(channel.id).next;
                 // Those at QoS 0 are sent everything at every resume, this one included.

@@ -204,6 +204,8 @@ pub struct Connack {
     pub maximum_packet_size: u32,
     /// Topic Alias Maximum.
     pub topic_alias_maximum: u16,
+    /// Whether shared subscriptions are served to this client.
+    pub shared_subscriptions: bool,
 }
 
 /// One filter of a SUBSCRIBE, options as sent.
@@ -268,6 +270,29 @@ pub enum Outgoing {
         /// A sentence, where there is one and the client wants it.
         text: Option<String>,
     },
+    /// The answer to a QoS 2 PUBLISH.
+    Pubrec {
+        /// Whose answer.
+        packet_id: u16,
+        /// Success, or a refusal that ends the exchange.
+        reason: Reason,
+        /// A sentence, where there is one and the client wants it.
+        text: Option<String>,
+    },
+    /// The answer to a PUBREC.
+    Pubrel {
+        /// Of the QoS 2 delivery.
+        packet_id: u16,
+        /// Success, or that there is no such delivery.
+        reason: Reason,
+    },
+    /// The answer to a PUBREL.
+    Pubcomp {
+        /// Whose answer.
+        packet_id: u16,
+        /// Success, or that nothing was held under the identifier.
+        reason: Reason,
+    },
     /// The answer to a SUBSCRIBE.
     Suback {
         /// Whose answer.
@@ -295,7 +320,7 @@ pub enum Outgoing {
 /// One filter's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SubackReason {
-    /// Granted at this QoS, 0 or 1.
+    /// Granted at this QoS, 0 to 2.
     Granted(u8),
     /// Refused.
     Refused(Reason),
@@ -306,7 +331,7 @@ pub enum SubackReason {
 pub struct OutgoingPublish {
     /// Packet identifier; 0 at QoS 0.
     pub packet_id: u16,
-    /// 0 or 1.
+    /// 0 to 2.
     pub qos: u8,
     /// The DUP flag.
     pub dup: bool,

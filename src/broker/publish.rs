@@ -62,8 +62,7 @@ impl Broker {
             Err(refusal) => self.refuse_publish(publisher, &refusal, answer),
             Ok(Destination::Broadcast) => {
                 let message = Broker::message(publisher.client_id.clone(), publish, now);
-                self.broadcast(message.detached(), now);
-                answer(Ok(()));
+                self.publish_broadcast(message.detached(), now, answer);
             }
             Ok(Destination::Channel(channel)) => {
                 let message = Broker::message(publisher.client_id.clone(), publish, now);
@@ -82,7 +81,7 @@ impl Broker {
     }
 
     /// Where a topic leads, or why nobody may publish to it.
-    fn destination<'a>(&self, topic: &'a str) -> Result<Destination<'a>, Refusal> {
+    pub(crate) fn destination<'a>(&self, topic: &'a str) -> Result<Destination<'a>, Refusal> {
         let topic = match PublishTopic::parse(topic, self.settings.topics) {
             Ok(PublishTopic::Ordinary(topic)) => topic,
             Ok(PublishTopic::QueueResponse { queue }) => {
@@ -125,11 +124,6 @@ impl Broker {
         }
     }
 
-    /// Whether a topic is broadcast: neither held by a channel nor reserved.
-    pub(crate) fn is_broadcast(&self, topic: &[u8]) -> bool {
-        self.destination(text(topic)) == Ok(Destination::Broadcast)
-    }
-
     pub(crate) fn check_bounds(&self, publish: &Publish) -> Result<(), Refusal> {
         let properties = &publish.properties;
         let quota = |text: String| Err(Refusal::new(Reason::QuotaExceeded, text));
@@ -161,22 +155,10 @@ impl Broker {
     /// to be told to.
     pub(crate) fn admit_will(&self, will: &Will) -> Result<(), Refusal> {
         let publish = &will.publish;
-        if publish.qos > 1 {
-            return Err(Refusal::new(
-                Reason::QosNotSupported,
-                "QoS 2 is not supported by this version; arm the Will at QoS 0 or 1",
-            ));
-        }
         let undeliverable =
             |text: String| Refusal::new(Reason::TopicNameInvalid, format!("the Will: {text}"));
         match self.destination(text(&publish.topic)) {
             Ok(Destination::Channel(_)) => {}
-            Ok(Destination::Broadcast) if publish.retain => {
-                return Err(Refusal::new(
-                    Reason::RetainNotSupported,
-                    "retained broadcast messages are not supported by this version; arm the Will without RETAIN",
-                ));
-            }
             Ok(Destination::Broadcast) => {}
             Ok(Destination::QueueResponse(_)) => {
                 return Err(undeliverable("a Will cannot answer a delivery".into()));
@@ -291,7 +273,9 @@ impl Broker {
             StoreError::ChannelFull { .. }
             | StoreError::ProviderFull
             | StoreError::TooLarge { .. } => Reason::QuotaExceeded,
-            StoreError::NoSuchJob { .. } | StoreError::Failed(_) => Reason::ImplementationSpecific,
+            StoreError::NoSuchJob { .. } | StoreError::NotHeld | StoreError::Failed(_) => {
+                Reason::ImplementationSpecific
+            }
         };
         self.counters.refuse(Refused::Publish, reason);
         tracing::debug!(channel = %self.channel(channel).name, %error, "publish not stored");

@@ -10,6 +10,8 @@ pub enum Reason {
     Success = 0x00,
     /// A subscription granted at QoS 1.
     GrantedQos1 = 0x01,
+    /// A subscription granted at QoS 2.
+    GrantedQos2 = 0x02,
     /// A disconnection that asks for the Will.
     DisconnectWithWill = 0x04,
     /// There was no such subscription.
@@ -42,6 +44,8 @@ pub enum Reason {
     TopicFilterInvalid = 0x8F,
     /// A topic that is not served.
     TopicNameInvalid = 0x90,
+    /// Nothing goes under that packet identifier.
+    PacketIdentifierNotFound = 0x92,
     /// More unfinished QoS 1 and QoS 2 publishes than Receive Maximum allows.
     ReceiveMaximumExceeded = 0x93,
     /// A Topic Alias of 0, or above the maximum.
@@ -76,6 +80,7 @@ impl Reason {
     pub const ALL: &'static [Reason] = &[
         Reason::Success,
         Reason::GrantedQos1,
+        Reason::GrantedQos2,
         Reason::DisconnectWithWill,
         Reason::NoSubscriptionExisted,
         Reason::Unspecified,
@@ -92,6 +97,7 @@ impl Reason {
         Reason::SessionTakenOver,
         Reason::TopicFilterInvalid,
         Reason::TopicNameInvalid,
+        Reason::PacketIdentifierNotFound,
         Reason::ReceiveMaximumExceeded,
         Reason::TopicAliasInvalid,
         Reason::PacketTooLarge,

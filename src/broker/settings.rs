@@ -31,6 +31,10 @@ pub struct Settings {
     pub max_keepalive: Option<u16>,
     /// Broadcast messages waiting for one client, bytes, entries counted at their measured cost.
     pub session_queue_bytes: u64,
+    /// QoS 2 publishes of one client between their PUBREC and their PUBREL.
+    pub max_inflight_per_client: usize,
+    /// How long a QoS 2 publish waits for its PUBREL.
+    pub exactly_once_expires_after: Duration,
     /// A stored position lags what was acknowledged by at most this.
     pub ack_commit_interval: Duration,
     /// Whether MQTT 3.1.1 is admitted.
@@ -53,6 +57,8 @@ impl Default for Settings {
             max_session_expiry: 30 * 24 * 3600,
             max_keepalive: None,
             session_queue_bytes: 1024 * 1024,
+            max_inflight_per_client: 20,
+            exactly_once_expires_after: Duration::from_secs(300),
             ack_commit_interval: Duration::from_millis(200),
             admit_v311: true,
         }

@@ -39,7 +39,8 @@ pub(super) fn broadcast_publish(delivery: &BroadcastDelivery, now: Now) -> Optio
     let message = &delivery.message;
     let mut properties = Vec::with_capacity(message.properties.len() + 32);
     if let Some(expiry) = message.expiry_seconds {
-        let waited = now.since_start.saturating_sub(delivery.published).as_secs();
+        let here = now.since_start.saturating_sub(delivery.published).as_secs();
+        let waited = delivery.aged.saturating_add(here);
         let left = u64::from(expiry).checked_sub(waited)?;
         if left == 0 && expiry > 0 {
             return None;

@@ -3,16 +3,12 @@
 //! A subscription is in force before its SUBACK is written, and the SUBACK goes out before anything
 //! the subscription earns. Where the session outlives its connection, the record of it is stored
 //! before it (invariant 18).
-//!
-//! A session that outlives its connection is granted QoS 0 by a filter that can match broadcast
-//! topics: this version keeps no broadcast for a session that is away, and a grant of QoS 1 would
-//! promise it. A filter that lies inside append and latest channels is granted QoS 1.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::{Arc, PoisonError};
 
-use crate::storage::{Batch, ChannelKind, Operation, StoreError};
+use crate::storage::{Batch, ChannelKind, Operation};
 
 use super::connection::{Connection, Flow};
 use super::counters::{Refused, bump};
@@ -21,7 +17,7 @@ use super::labels::Labels;
 use super::packet::{Outgoing, Protocol, SubackReason, Subscribe, SubscribeRequest};
 use super::reason::{Reason, Refusal};
 use super::session::{Form, MAX_SUBSCRIPTION_BYTES, Session, State, Subscription};
-use super::topic::{ChannelIndex, Partition, SubscribeFilter, TopicFilter, lies_inside};
+use super::topic::{ChannelIndex, Partition, SubscribeFilter, TopicFilter};
 use super::{Broker, lock};
 
 /// Filters whose partitions are remembered to warn of different ones (invariant 13).
@@ -147,7 +143,14 @@ impl Connection {
         }
         let expiry = state.expiry_seconds;
         match self.session.put_record(&state, expiry, None) {
-            Ok(record) => changes.operations.insert(0, record),
+            Ok(record) => {
+                changes.operations.insert(0, record);
+                if !changes.readers.is_empty() || !changes.moved.is_empty() {
+                    // What is on its way is another reader's, or no reader's, and the window says so
+                    // with the position.
+                    changes.operations.push(self.session.put_window(&mut state));
+                }
+            }
             Err(refusal) => {
                 self.take_back(&mut state, &changes);
                 let suback = refused(&state, suback, &refusal);
@@ -187,13 +190,10 @@ impl Connection {
             tracing::error!(client = self.client_id(), %error, "a subscription could not be stored");
             self.take_back(&mut state, &changes);
             // No room is a bound that was reached; anything else is the store's own failure.
-            let reason = match error {
-                StoreError::ProviderFull
-                | StoreError::ChannelFull { .. }
-                | StoreError::TooLarge { .. } => Reason::QuotaExceeded,
-                StoreError::NoSuchJob { .. } | StoreError::Failed(_) => {
-                    Reason::ImplementationSpecific
-                }
+            let reason = if error.is_full() {
+                Reason::QuotaExceeded
+            } else {
+                Reason::ImplementationSpecific
             };
             let text = format!("the subscription could not be stored: {error}");
             let suback = refused(&state, suback, &Refusal::new(reason, text));
@@ -272,12 +272,7 @@ impl Connection {
         if let Some(partition) = partition {
             self.broker.note_partition(&request.filter, partition.of());
         }
-        let outlives = state.expiry_seconds > 0;
-        let qos = if outlives && self.broker.can_match_broadcast(&filter) {
-            0
-        } else {
-            request.qos.min(1)
-        };
+        let qos = request.qos.min(2);
         self.install_plain(
             state,
             (subscribe, request),
@@ -360,6 +355,7 @@ impl Connection {
             identifier: subscribe.identifier,
             reaches: Vec::new(),
             from: BTreeMap::new(),
+            log_from: 0,
             partition: None,
         });
         let filter: Arc<str> = request.filter.as_str().into();
@@ -391,7 +387,7 @@ impl Connection {
             ));
         }
         self.check_room(state, request, 0, 0)?;
-        let qos = request.qos.min(1);
+        let qos = request.qos.min(2);
         let subscription = Arc::new(Subscription {
             form: Form::SeekReplies,
             qos,
@@ -400,6 +396,7 @@ impl Connection {
             identifier: subscribe.identifier,
             reaches: Vec::new(),
             from: BTreeMap::new(),
+            log_from: 0,
             partition: None,
         });
         let filter: Arc<str> = request.filter.as_str().into();
@@ -435,6 +432,10 @@ impl Connection {
                 .as_ref()
                 .map(|before| before.from.clone())
                 .unwrap_or_default(),
+            // A filter that replaces itself is owed what it was owed.
+            log_from: before
+                .as_ref()
+                .map_or_else(|| self.broker.log.next(), |before| before.log_from),
             partition,
         };
         // In the index before any head is read: what is stored after that head wakes this session.
@@ -459,6 +460,7 @@ impl Connection {
         let is_new = before.is_none();
         let wants_pass = request.retain_handling == 0 || (request.retain_handling == 1 && is_new);
         if wants_pass {
+            self.ask_for_retained(state, &text, &subscription, is_new);
             for index in channels {
                 if self.broker.channel(*index).kind == ChannelKind::Latest {
                     let asked = changes.passes.entry(*index).or_default();
@@ -471,6 +473,23 @@ impl Connection {
             subscription,
             before,
         });
+    }
+
+    /// Retained values go out behind the SUBACK; where there are none, nothing is asked.
+    fn ask_for_retained(
+        &self,
+        state: &mut State,
+        filter: &Arc<str>,
+        subscription: &Arc<Subscription>,
+        is_new: bool,
+    ) {
+        let counters = self.broker.retained.counters();
+        if counters.count > 0 {
+            let (filter, subscription) = (filter.clone(), subscription.clone());
+            state
+                .retained
+                .begin(filter, subscription, !is_new, counters.next);
+        }
     }
 
     /// The session's place in one channel the filter reaches, made where there is none.
@@ -653,17 +672,6 @@ impl Broker {
         }
     }
 
-    /// Whether a filter can match a topic no channel holds: it does not lie inside one channel's
-    /// filter.
-    fn can_match_broadcast(&self, filter: &TopicFilter) -> bool {
-        !self
-            .routes
-            .channels()
-            .iter()
-            .flat_map(|channel| &channel.filters)
-            .any(|own| lies_inside(filter, own))
-    }
-
     /// Puts a subscription in the index.
     pub(crate) fn index(
         &self,
@@ -696,6 +704,7 @@ impl Broker {
         filter: &str,
     ) -> Option<Arc<Subscription>> {
         let removed = state.take_subscription(filter)?;
+        state.retained.end(filter);
         if let Form::Plain(filter) = &removed.form {
             state.matching.remove(filter, &());
             self.unindex(filter, session);

@@ -49,6 +49,8 @@ pub(crate) struct Schedule {
     /// When ages are next looked at.
     next_age_sweep: Mutex<Duration>,
     next_rewrite: Mutex<Option<Duration>>,
+    /// QoS 2 publishes that wait for their PUBREL, by when they are given up.
+    pub holds: Mutex<BTreeMap<(Duration, u64, u16), Arc<Session>>>,
     /// How many sweeps there were.
     sweeps: Mutex<u64>,
 }
@@ -72,6 +74,7 @@ impl Schedule {
             next_sweep: Mutex::default(),
             next_age_sweep: Mutex::default(),
             next_rewrite: Mutex::default(),
+            holds: Mutex::default(),
             sweeps: Mutex::default(),
         }
     }
@@ -120,7 +123,8 @@ impl Schedule {
         let session = lock(&self.sessions).keys().next().map(|(at, _)| *at);
         let alarm = lock(&self.alarms).values().min().copied();
         let sweep = Some(*lock(&self.next_sweep));
-        [positions, session, alarm, sweep, rewrite]
+        let hold = lock(&self.holds).keys().next().map(|(at, ..)| *at);
+        [positions, session, alarm, sweep, rewrite, hold]
             .into_iter()
             .flatten()
             .min()
@@ -139,6 +143,7 @@ impl Broker {
         self.store_positions(now);
         self.tick_queues(now);
         self.tick_sessions(now);
+        self.tick_holds(now);
         self.tick_rewrites(now);
         let due = {
             let mut next = lock(&self.schedule.next_sweep);
@@ -264,6 +269,8 @@ impl Broker {
             }
             self.sweep_readers(ChannelIndex(index), store_skipped);
         }
+        self.sweep_retained(now);
+        self.log.resolve_done();
     }
 
     /// A tenth of the shortest period configured, at least every second of it.

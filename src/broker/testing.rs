@@ -7,11 +7,11 @@ use bytes::Bytes;
 use super::queue::{Clock, QueueSettings};
 use super::settings::Settings;
 use super::topic::{ChannelFilter, RouteSource};
-use super::{Broker, BrokerSetup, ChannelSetup, QueueParts, Start, Wake};
+use super::{Broker, BrokerSetup, ChannelSetup, QueueParts, RetainedSetup, Start, Wake};
 use crate::storage::testing::ModelStore;
 use crate::storage::{
-    Batch, ChannelId, ChannelKind, Completion, Counters, EachCompletion, Operation, ReadError,
-    ReadLimit, Record, Records, Space, Store, WorkItem,
+    Batch, ChannelId, ChannelKind, Completion, Counters, EachCompletion, Message, Operation,
+    ReadError, ReadLimit, Record, Records, Space, Store, WorkItem,
 };
 
 /// The model store with a wake-up, as the providers have one.
@@ -73,6 +73,14 @@ impl Store for Waking {
         self.store.job(channel, offset)
     }
 
+    fn held(&self, key: &[u8]) -> Result<Option<Message>, ReadError> {
+        self.store.held(key)
+    }
+
+    fn holds(&self, after: Option<&[u8]>, most: usize) -> Vec<(Bytes, Option<u64>)> {
+        self.store.holds(after, most)
+    }
+
     fn get(&self, space: Space, key: &[u8]) -> Option<Bytes> {
         self.store.get(space, key)
     }
@@ -118,7 +126,13 @@ pub fn open(settings: Settings, clock: Clock, wake: Wake, timer: Wake) -> Arc<Br
         BrokerSetup {
             settings,
             channels,
-            session_store: store,
+            session_store: store.clone(),
+            broadcast_log: ChannelId(100),
+            retained: RetainedSetup {
+                store,
+                channel: ChannelId(101),
+                retention_period: None,
+            },
             clock,
             timer,
         },

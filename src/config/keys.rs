@@ -7,7 +7,9 @@ mod channels;
 
 use Kind::{Duration, NotYet, Refused, Size, Whole};
 use WhenAbsent::Absent;
-pub(super) use broker::{BROKER, LIMITS, LISTEN, LOG_PROVIDER, MQTT, ROOT, SESSION, STORAGE, TCP};
+pub(super) use broker::{
+    BROKER, LIMITS, LISTEN, LOG_PROVIDER, MQTT, QOS2, RETAINED, ROOT, SESSION, STORAGE, TCP,
+};
 pub(super) use channels::{APPEND, LATEST, QUEUE, RETRY};
 
 /// A mapping in the file.
@@ -143,7 +145,7 @@ const fn count(min: u64, max: u64) -> Kind {
 }
 
 /// Every section, in the order of the documentation, with its heading there.
-pub(super) static SECTIONS: [(&str, &Section); 13] = [
+pub(super) static SECTIONS: [(&str, &Section); 15] = [
     ("The file", &ROOT),
     ("`broker`", &BROKER),
     ("`broker.mqtt`", &MQTT),
@@ -152,6 +154,8 @@ pub(super) static SECTIONS: [(&str, &Section); 13] = [
     ("`broker.storage`", &STORAGE),
     ("`broker.storage.providers.<name>`", &LOG_PROVIDER),
     ("`broker.session`", &SESSION),
+    ("`broker.retained`", &RETAINED),
+    ("`broker.qos2`", &QOS2),
     ("`broker.limits`", &LIMITS),
     ("`channels.<name>` with `type: append`", &APPEND),
     ("`channels.<name>` with `type: latest`", &LATEST),

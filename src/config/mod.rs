@@ -28,8 +28,8 @@ pub use docs::reference;
 pub use finding::{Finding, Findings, Position};
 pub use model::{
     AppendSettings, Backoff, Broker, Channel, ChannelSettings, Config, Durability, LatestSettings,
-    Limits, LogLevel, LogProvider, Mqtt, ProtocolVersion, PublishCommit, QueueSettings, Retry,
-    Session, Start, Storage, TcpListener,
+    Limits, LogLevel, LogProvider, Mqtt, ProtocolVersion, PublishCommit, Qos2, QueueSettings,
+    Retained, Retry, Session, Start, Storage, TcpListener,
 };
 
 /// The largest configuration file that is read, bytes.

@@ -30,6 +30,10 @@ pub struct Broker {
     pub storage: Storage,
     /// What is kept for clients that are away.
     pub session: Session,
+    /// What is kept of broadcast messages with RETAIN.
+    pub retained: Retained,
+    /// The bounds of what is published at QoS 2.
+    pub qos2: Qos2,
     /// The bound of everything a client can make the broker hold.
     pub limits: Limits,
 }
@@ -145,6 +149,24 @@ pub struct Session {
     pub storage: String,
     /// The longest a stored position lags behind its acknowledgements, 10 ms to 1 s.
     pub ack_commit_interval: Duration,
+}
+
+/// `broker.retained`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Retained {
+    /// The provider that keeps them; one of [`Storage::providers`].
+    pub storage: String,
+    /// How long the value of a quiet topic is kept; `None`: for ever.
+    pub retention_period: Option<Duration>,
+}
+
+/// `broker.qos2`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Qos2 {
+    /// Publishes of one client that are held for their PUBREL, 1 to 1,024.
+    pub max_inflight_per_client: usize,
+    /// How long one is held.
+    pub expires_after: Duration,
 }
 
 /// `broker.limits`. Sizes are bytes.
@@ -351,6 +373,7 @@ impl Config {
     pub fn warnings(&self) -> Vec<String> {
         let used = |name: &str| {
             self.broker.session.storage == name
+                || self.broker.retained.storage == name
                 || self.channels.iter().any(|channel| channel.storage == name)
         };
         self.broker

@@ -89,6 +89,15 @@ impl Writer {
             let interval = broker.session.ack_commit_interval;
             out.line("ack_commit_interval", &show_duration(interval))
         })?;
+        self.below("retained", |out| {
+            out.line("storage", &quote(&broker.retained.storage))?;
+            out.period("retention_period", broker.retained.retention_period)
+        })?;
+        self.below("qos2", |out| {
+            let most = broker.qos2.max_inflight_per_client;
+            out.line("max_inflight_per_client", &most.to_string())?;
+            out.period("expires_after", Some(broker.qos2.expires_after))
+        })?;
         self.below("limits", |out| out.limits(&broker.limits))
     }
 

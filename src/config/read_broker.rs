@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use super::finding::{Finding, Position};
 use super::keys;
 use super::model::{
-    Broker, Limits, LogLevel, Mqtt, ProtocolVersion, Session, Storage, TcpListener,
+    Broker, Limits, LogLevel, Mqtt, ProtocolVersion, Qos2, Retained, Session, Storage, TcpListener,
 };
 use super::read_storage::{check_provider, read_storage};
 use super::value::show_size;
@@ -28,6 +28,8 @@ pub(super) struct BrokerParts {
     mqtt: Option<Mqtt>,
     storage: Option<Storage>,
     session: Option<Session>,
+    retained: Option<Retained>,
+    qos2: Option<Qos2>,
     limits: Option<Limits>,
 }
 
@@ -53,6 +55,8 @@ impl BrokerParts {
             mqtt: self.mqtt?,
             storage: self.storage?,
             session: self.session?,
+            retained: self.retained?,
+            qos2: self.qos2?,
             limits: self.limits?,
         })
     }
@@ -71,12 +75,17 @@ pub(super) fn read_broker(node: &Node, findings: &mut Vec<Finding>) -> BrokerPar
         .and_then(|node| read_storage(node, limits.as_ref(), findings));
     let session_node = fields.section("session").unwrap_or(&absent);
     let session = read_session(session_node, storage.as_ref(), findings);
+    let retained_node = fields.section("retained").unwrap_or(&absent);
+    let retained = read_retained(retained_node, storage.as_ref(), findings);
+    let qos2 = read_qos2(fields.section("qos2").unwrap_or(&absent), findings);
     BrokerParts {
         id: fields.text("id").map(str::to_owned),
         log_level: fields.text("log_level").map(log_level),
         mqtt,
         storage,
         session,
+        retained,
+        qos2,
         limits,
     }
 }
@@ -242,19 +251,48 @@ fn read_session(
     findings: &mut Vec<Finding>,
 ) -> Option<Session> {
     let fields = read_section(node, &keys::SESSION, "broker.session", findings);
-    let storage = storage?;
+    Some(Session {
+        storage: provider_of(&fields, "broker.session.storage", storage?, findings),
+        ack_commit_interval: fields.duration("ack_commit_interval")?,
+    })
+}
+
+fn read_retained(
+    node: &Node,
+    storage: Option<&Storage>,
+    findings: &mut Vec<Finding>,
+) -> Option<Retained> {
+    let fields = read_section(node, &keys::RETAINED, "broker.retained", findings);
+    Some(Retained {
+        storage: provider_of(&fields, "broker.retained.storage", storage?, findings),
+        retention_period: fields.duration_or_none("retention_period")?,
+    })
+}
+
+fn read_qos2(node: &Node, findings: &mut Vec<Finding>) -> Option<Qos2> {
+    let fields = read_section(node, &keys::QOS2, "broker.qos2", findings);
+    Some(Qos2 {
+        max_inflight_per_client: fields.count("max_inflight_per_client")?,
+        expires_after: fields.duration("expires_after")?,
+    })
+}
+
+/// The provider that the key `storage` of a section names, or the default one.
+fn provider_of(
+    fields: &Fields<'_>,
+    path: &str,
+    storage: &Storage,
+    findings: &mut Vec<Finding>,
+) -> String {
     let name = fields.text("storage").unwrap_or(&storage.default);
     if fields.is_written("storage") {
         check_provider(
-            "broker.session.storage",
+            path,
             name,
             fields.at("storage"),
             storage.providers.iter().map(|p| p.name.as_str()),
             findings,
         );
     }
-    Some(Session {
-        storage: name.to_owned(),
-        ack_commit_interval: fields.duration("ack_commit_interval")?,
-    })
+    name.to_owned()
 }

@@ -162,10 +162,8 @@ fn every_default_is_what_its_own_key_takes() {
 fn a_key_of_the_full_product_is_refused_by_name() {
     for (mark, line) in [
         ("#broker", "pid_file: /run/saguin.pid"),
-        ("#broker", "retained: {storage: main}"),
         ("#broker", "operations: {}"),
         ("#broker", "share: {expires_after: 1d}"),
-        ("#broker", "qos2: {expires_after: 5m}"),
         ("#broker", "limits: {publish_rate: none}"),
         ("#broker", "limits: {publish_bytes: none}"),
         ("#broker", "limits: {max_connect_rate: 500}"),

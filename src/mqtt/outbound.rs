@@ -2,7 +2,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use saguin_mqtt_codec::{
-    Ack, ConnAck, ConnAckProperties, Disconnect, Packet, QoS, ReasonCode, SubAck, Text, UnsubAck,
+    Ack, ConnAck, ConnAckProperties, Disconnect, Packet, ReasonCode, SubAck, Text, UnsubAck,
     UserPropertiesBuilder, Version, encode, encoded_len,
 };
 
@@ -47,6 +47,23 @@ impl Dialect {
                 let mut ack = Ack::new(packet_id, convert::reason_code(reason));
                 ack.reason_string = text.as_deref().map(Text::lossy);
                 self.write_packet(Packet::PubAck(ack), out)
+            }
+            Outgoing::Pubrec {
+                packet_id,
+                reason,
+                text,
+            } => {
+                let mut ack = Ack::new(packet_id, convert::reason_code(reason));
+                ack.reason_string = text.as_deref().map(Text::lossy);
+                self.write_packet(Packet::PubRec(ack), out)
+            }
+            Outgoing::Pubrel { packet_id, reason } => {
+                let ack = Ack::new(packet_id, convert::reason_code(reason));
+                self.write_packet(Packet::PubRel(ack), out)
+            }
+            Outgoing::Pubcomp { packet_id, reason } => {
+                let ack = Ack::new(packet_id, convert::reason_code(reason));
+                self.write_packet(Packet::PubComp(ack), out)
             }
             Outgoing::Suback {
                 packet_id,
@@ -93,14 +110,12 @@ impl Dialect {
             properties: ConnAckProperties {
                 session_expiry: connack.session_expiry,
                 receive_maximum: Some(connack.receive_maximum),
-                maximum_qos: Some(QoS::AtLeastOnce),
-                // RETAIN is taken on channel topics, where nothing is lost by it, and ends the
-                // connection on broadcast: a client that reads this sends none.
-                retain_available: Some(false),
+                // Maximum QoS is absent: all of them are served (MQTT-3.2.2-9).
+                retain_available: Some(true),
                 maximum_packet_size: Some(connack.maximum_packet_size),
                 assigned_client_id: connack.assigned_client_id.as_deref().map(Text::lossy),
                 topic_alias_maximum: Some(connack.topic_alias_maximum),
-                shared_subscription_available: Some(false),
+                shared_subscription_available: Some(connack.shared_subscriptions),
                 server_keep_alive: connack.server_keep_alive,
                 ..ConnAckProperties::default()
             },
@@ -146,7 +161,8 @@ impl Dialect {
 fn suback_code(reason: SubackReason) -> ReasonCode {
     match reason {
         SubackReason::Granted(0) => ReasonCode::Success,
-        SubackReason::Granted(_) => convert::reason_code(Reason::GrantedQos1),
+        SubackReason::Granted(1) => convert::reason_code(Reason::GrantedQos1),
+        SubackReason::Granted(_) => convert::reason_code(Reason::GrantedQos2),
         SubackReason::Refused(reason) => convert::reason_code(reason),
     }
 }

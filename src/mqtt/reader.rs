@@ -164,7 +164,14 @@ impl Reader<'_> {
                 self.until_taken(|now| connection.disconnect(disconnect, now))
                     .await
             }
-            // Nothing is ever sent or taken at QoS 2, and no authentication goes on.
+            Packet::PubRec(ack) => {
+                let refuses = ack.reason.code() >= 0x80;
+                self.until_taken(|now| connection.pubrec(ack.packet_id, refuses, now))
+                    .await
+            }
+            Packet::PubRel(ack) => self.until_taken(|_| connection.pubrel(ack.packet_id)).await,
+            Packet::PubComp(ack) => connection.pubcomp(ack.packet_id, now),
+            // Packets that only a server sends, and no authentication goes on.
             other => {
                 connection.close(Refusal::new(
                     Reason::ProtocolError,

@@ -28,6 +28,13 @@ pub enum Space {
     Sessions = 1,
     /// Stored positions of durable consumers, by [`Space::position_key`].
     Positions = 2,
+    /// What a session that outlives its connection is owed of broadcast and has on its way, by
+    /// client id.
+    Windows = 4,
+    /// Wills that outlive a process, by client id.
+    Wills = 5,
+    /// Where shared groups are, by group and filter.
+    Groups = 6,
 }
 
 impl Space {
@@ -118,6 +125,29 @@ pub enum Operation {
         /// The dead letter as it will be read: same id, its new topic and properties.
         message: Message,
     },
+    /// Holds a message back: kept and counted, in no channel and without an offset, until it is
+    /// released or dropped. What a QoS 2 PUBLISH becomes between its PUBREC and its PUBREL.
+    Hold {
+        /// At most 65,535 bytes; nothing may be held under it yet.
+        key: Bytes,
+        /// What to keep.
+        message: Message,
+    },
+    /// Moves a held message to where it is for, in one step: it is no longer held and the operation
+    /// has been carried out, or neither. Takes the offset that takes.
+    Release {
+        /// The key it is held under.
+        key: Bytes,
+        /// [`Append`](Operation::Append), [`Set`](Operation::Set) or
+        /// [`Enqueue`](Operation::Enqueue) of the message, which the caller read with
+        /// [`Store::held`].
+        into: Box<Operation>,
+    },
+    /// Gives a held message up.
+    Drop {
+        /// The key it is held under.
+        key: Bytes,
+    },
     /// Stores a small value.
     Put {
         /// Namespace.
@@ -186,6 +216,8 @@ pub enum StoreError {
         /// The offset asked for.
         offset: u64,
     },
+    /// The operation names a held message that is not there.
+    NotHeld,
     /// The store failed and accepts no write until the broker is restarted. The text says what
     /// happened.
     Failed(String),
@@ -212,6 +244,7 @@ impl std::fmt::Display for StoreError {
             StoreError::NoSuchJob { offset, .. } => {
                 write!(f, "there is no unresolved job at offset {offset}")
             }
+            StoreError::NotHeld => f.write_str("nothing is held under that key"),
             StoreError::Failed(why) => {
                 write!(
                     f,
@@ -223,6 +256,18 @@ impl std::fmt::Display for StoreError {
 }
 
 impl std::error::Error for StoreError {}
+
+impl StoreError {
+    /// Whether it is for want of room, which may be found later; anything else is the store's own
+    /// failure.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        matches!(
+            self,
+            StoreError::ChannelFull { .. } | StoreError::ProviderFull | StoreError::TooLarge { .. }
+        )
+    }
+}
 
 /// Called once with the outcome of a batch, inside [`Store::run_completions`] and nowhere else.
 pub type Completion = Box<dyn FnOnce(Result<Receipt, StoreError>) + Send>;
@@ -317,6 +362,16 @@ pub trait Store: Send + Sync {
     /// promises for what it changes, and nothing of it is shown before.
     fn submit(&self, batch: Batch, done: Completion);
 
+    /// Whether a channel has room for a message by its own bound. It may be gone by the time the
+    /// message is submitted, and is judged again then.
+    ///
+    /// # Errors
+    /// [`StoreError::ChannelFull`].
+    fn room_for(&self, channel: ChannelId, message: &Message) -> Result<(), StoreError> {
+        let _ = (channel, message);
+        Ok(())
+    }
+
     /// Queues operations that have nothing to do with each other: each is stored or refused by
     /// itself, in its turn. What it keeps of their messages it copies.
     fn submit_each(&self, operations: Vec<Operation>, done: EachCompletion);
@@ -389,6 +444,16 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// [`ReadError::Failed`].
     fn job(&self, channel: ChannelId, offset: u64) -> Result<Option<Record>, ReadError>;
+
+    /// A held message; `None` where nothing is held under the key.
+    ///
+    /// # Errors
+    /// [`ReadError::Failed`].
+    fn held(&self, key: &[u8]) -> Result<Option<Message>, ReadError>;
+
+    /// At most `most` keys under which something is held, in order, after the key `after`; with
+    /// each, when its message was received, Unix milliseconds.
+    fn holds(&self, after: Option<&[u8]>, most: usize) -> Vec<(Bytes, Option<u64>)>;
 
     /// A small value.
     fn get(&self, space: Space, key: &[u8]) -> Option<Bytes>;

@@ -56,6 +56,7 @@ struct Inner {
 struct Contents {
     channels: BTreeMap<ChannelId, Channel>,
     small: BTreeMap<(Space, Bytes), Bytes>,
+    holds: BTreeMap<Bytes, Message>,
 }
 
 #[derive(Clone)]
@@ -194,6 +195,21 @@ impl Contents {
                 let removed = self.channel(channel).entries.remove(&offset);
                 removed.ok_or(StoreError::NoSuchJob { channel, offset })?;
                 Ok(Some(self.channel(target).push_past_the_bound(message)))
+            }
+            Operation::Hold { key, message } => {
+                if self.holds.contains_key(&key) {
+                    return Err(StoreError::Failed("held already".into()));
+                }
+                self.holds.insert(key, message);
+                Ok(None)
+            }
+            Operation::Release { key, into } => {
+                self.holds.remove(&key).ok_or(StoreError::NotHeld)?;
+                self.apply(*into)
+            }
+            Operation::Drop { key } => {
+                self.holds.remove(&key).ok_or(StoreError::NotHeld)?;
+                Ok(None)
             }
             Operation::Put { space, key, value } => {
                 self.small.insert((space, key), value);
@@ -352,6 +368,22 @@ impl Store for ModelStore {
         self.lock().submitted.push_back((batch, done));
     }
 
+    fn room_for(&self, id: ChannelId, message: &Message) -> Result<(), StoreError> {
+        let mut inner = self.lock();
+        let channel = inner.durable.channel(id);
+        let bytes = channel.bytes();
+        match channel.max_bytes {
+            Some(max_bytes) if bytes + message.counted_size() > max_bytes => {
+                Err(StoreError::ChannelFull {
+                    channel: id,
+                    bytes,
+                    max_bytes,
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn submit_each(&self, operations: Vec<Operation>, done: EachCompletion) {
         let count = operations.len();
         let told = Arc::new(Mutex::new((Some(done), Vec::with_capacity(count))));
@@ -475,6 +507,22 @@ impl Store for ModelStore {
             offset,
             message: entry.message.clone(),
         }))
+    }
+
+    fn held(&self, key: &[u8]) -> Result<Option<Message>, ReadError> {
+        let inner = self.lock();
+        inner.readable()?;
+        Ok(inner.durable.holds.get(key).cloned())
+    }
+
+    fn holds(&self, after: Option<&[u8]>, most: usize) -> Vec<(Bytes, Option<u64>)> {
+        let inner = self.lock();
+        let holds = inner.durable.holds.iter();
+        holds
+            .filter(|(key, _)| after.is_none_or(|after| &key[..] > after))
+            .take(most)
+            .map(|(key, message)| (key.clone(), message.received_at))
+            .collect()
     }
 
     fn get(&self, space: Space, key: &[u8]) -> Option<Bytes> {

@@ -28,4 +28,4 @@ pub use header::{
 };
 pub use op::{Kind, MAX_NAME_BYTES, Op, OpError, RecordRef, StateLine};
 pub use ops::Ops;
-pub use position::{POSITIONS, decode_position, position_key, position_value};
+pub use position::{POSITIONS, WINDOWS, decode_position, position_key, position_value};

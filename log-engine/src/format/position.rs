@@ -11,6 +11,10 @@
 /// The namespace of positions.
 pub const POSITIONS: u8 = 2;
 
+/// The namespace of what consumers have on its way, in their own words. The engine does not read
+/// it, and knows that writing it is what lets records go.
+pub const WINDOWS: u8 = 4;
+
 /// The key of a consumer's position in a channel.
 #[must_use]
 pub fn position_key(channel: u32, consumer: &[u8]) -> Vec<u8> {

@@ -192,6 +192,12 @@ impl AppendConsumer {
         self.read_next = self.next;
     }
 
+    /// Whether a delivery is on its way and not acknowledged.
+    #[must_use]
+    pub fn waits_for(&self, era: Era, offset: u64) -> bool {
+        era == self.cursor.era && self.cursor.is_in_flight(offset)
+    }
+
     /// Deliveries sent and not acknowledged.
     #[must_use]
     pub fn in_flight(&self) -> usize {

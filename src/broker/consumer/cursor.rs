@@ -156,6 +156,10 @@ impl Cursor {
         self.in_flight_count += 1;
     }
 
+    pub(super) fn is_in_flight(&self, offset: u64) -> bool {
+        self.in_flight.contains_key(&offset)
+    }
+
     pub(super) fn land(&mut self, offset: u64) {
         if let Some(count) = self.in_flight.get_mut(&offset) {
             *count -= 1;

@@ -108,12 +108,13 @@ impl Broker {
 }
 
 impl Connection {
-    /// Takes a request. The caller has seen that the publish is one.
-    pub(super) fn take_request(&self, publish: &Publish, ask: Result<Ask, Refusal>) -> Flow {
-        let ticket = match self.reserve(publish) {
-            Ok(ticket) => ticket,
-            Err(flow) => return flow,
-        };
+    /// Takes a request. The caller has seen that the publish is one, and kept the place of its answer.
+    pub(super) fn take_request(
+        &self,
+        publish: &Publish,
+        ticket: Option<u64>,
+        ask: Result<Ask, Refusal>,
+    ) -> Flow {
         let ask = match ask {
             Ok(ask) => ask,
             Err(refusal) => {

@@ -14,7 +14,7 @@ use crate::broker::counters::bump;
 use crate::broker::reason::{Reason, Refusal};
 use crate::broker::session::reader::Reader;
 use crate::broker::topic::ChannelIndex;
-use crate::storage::{ReadError, ReadLimit, Receipt, StoreError};
+use crate::storage::{Batch, ReadError, ReadLimit, Receipt, StoreError};
 
 /// Where a seek goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -204,7 +204,13 @@ impl Connection {
         };
         state.dirty_positions.remove(&index);
         state.stored_positions.insert(channel.id);
-        let operation = self.session.put_position(channel.id, offset);
+        // What is on its way is no longer the reader's, and the window says so with the position.
+        let batch = Batch {
+            operations: vec![
+                self.session.put_position(channel.id, offset),
+                self.session.put_window(&mut state),
+            ],
+        };
         let connection = self.clone();
         let moving = Moving {
             request: request.clone(),
@@ -214,7 +220,7 @@ impl Connection {
         };
         // Submitted under the session's lock, as every write of a session is.
         self.broker.session_store.submit(
-            operation.into(),
+            batch,
             Box::new(move |stored| connection.sought(&moving, stored)),
         );
         Ok(())

@@ -1,4 +1,5 @@
-//! PUBACKs owed to a publisher, in the order of its PUBLISHes (MQTT-4.6.0-2).
+//! PUBACKs, PUBRECs and PUBCOMPs owed to a publisher, in the order of what they answer
+//! (MQTT-4.6.0-2, MQTT-4.6.0-3).
 
 use std::collections::VecDeque;
 
@@ -7,6 +8,17 @@ use crate::broker::settings::RECEIVE_MAXIMUM;
 
 /// What a publish came to.
 pub(crate) type Outcome = Result<(), Refusal>;
+
+/// What an answer is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AckKind {
+    /// To a PUBLISH at QoS 1.
+    Puback,
+    /// To a PUBLISH at QoS 2.
+    Pubrec,
+    /// To a PUBREL.
+    Pubcomp,
+}
 
 /// Answers waiting for their store and then for the writer. At most [`RECEIVE_MAXIMUM`] of them:
 /// past that the socket is not read.
@@ -19,6 +31,7 @@ pub(crate) struct AckQueue {
 
 #[derive(Debug)]
 struct Slot {
+    kind: AckKind,
     packet_id: u16,
     outcome: Option<Outcome>,
 }
@@ -31,8 +44,9 @@ impl AckQueue {
 
     /// Keeps the place of one answer; the ticket names it. The caller has seen
     /// [`has_room`](Self::has_room).
-    pub fn reserve(&mut self, packet_id: u16) -> u64 {
+    pub fn reserve(&mut self, kind: AckKind, packet_id: u16) -> u64 {
         self.slots.push_back(Slot {
+            kind,
             packet_id,
             outcome: None,
         });
@@ -51,11 +65,11 @@ impl AckQueue {
     }
 
     /// Takes the answer in front, if it is known.
-    pub fn pop(&mut self) -> Option<(u16, Outcome)> {
+    pub fn pop(&mut self) -> Option<(AckKind, u16, Outcome)> {
         self.slots.front()?.outcome.as_ref()?;
         let slot = self.slots.pop_front()?;
         self.first += 1;
-        Some((slot.packet_id, slot.outcome?))
+        Some((slot.kind, slot.packet_id, slot.outcome?))
     }
 }
 
@@ -66,17 +80,17 @@ mod tests {
     #[test]
     fn answers_leave_in_the_order_of_their_publishes() {
         let mut acks = AckQueue::default();
-        let first = acks.reserve(7);
-        let second = acks.reserve(3);
+        let first = acks.reserve(AckKind::Puback, 7);
+        let second = acks.reserve(AckKind::Pubrec, 3);
         assert!(!acks.settle(second, Ok(())));
         assert_eq!(acks.pop(), None);
         assert!(acks.settle(first, Ok(())));
-        assert_eq!(acks.pop(), Some((7, Ok(()))));
-        assert_eq!(acks.pop(), Some((3, Ok(()))));
+        assert_eq!(acks.pop(), Some((AckKind::Puback, 7, Ok(()))));
+        assert_eq!(acks.pop(), Some((AckKind::Pubrec, 3, Ok(()))));
         assert_eq!(acks.pop(), None);
-        let third = acks.reserve(9);
+        let third = acks.reserve(AckKind::Pubcomp, 9);
         assert!(acks.settle(third, Ok(())));
-        assert_eq!(acks.pop(), Some((9, Ok(()))));
+        assert_eq!(acks.pop(), Some((AckKind::Pubcomp, 9, Ok(()))));
     }
 
     #[test]
@@ -84,7 +98,7 @@ mod tests {
         let mut acks = AckQueue::default();
         for id in 0..RECEIVE_MAXIMUM {
             assert!(acks.has_room());
-            acks.reserve(id);
+            acks.reserve(AckKind::Puback, id);
         }
         assert!(!acks.has_room());
     }

@@ -4,15 +4,21 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::broker::broadcast_log::Logged;
 use crate::storage::Message;
 
 /// A broadcast message on its way to one subscriber. The message itself is shared by all of them.
 #[derive(Clone, Debug)]
 pub(crate) struct BroadcastDelivery {
     pub message: Arc<Message>,
+    /// The session's share of the entry in the broadcast log, where the message is kept for it. QoS,
+    /// RETAIN and identifiers are then decided again when it is sent.
+    pub logged: Option<Arc<Logged>>,
     /// When it was published, on the clock that never steps: what its expiry counts from.
     pub published: Duration,
-    /// 0 or 1.
+    /// Seconds it had waited by then: before this process was started.
+    pub aged: u64,
+    /// 0 to 2.
     pub qos: u8,
     pub retain: bool,
     /// Subscription Identifiers of every subscription that matched.
@@ -50,8 +56,10 @@ pub(crate) enum Offered {
 pub(crate) struct BroadcastQueue {
     waiting: VecDeque<BroadcastDelivery>,
     waiting_bytes: u64,
-    /// QoS 1 on the wire and not acknowledged.
+    /// QoS 1 and 2 on the wire and not acknowledged.
     sent_bytes: u64,
+    /// Of the broadcast log, everything below this has been taken or given up.
+    taken_to: u64,
 }
 
 impl BroadcastQueue {
@@ -68,6 +76,7 @@ impl BroadcastQueue {
                 return Offered::Dropped;
             };
             self.waiting_bytes -= oldest.cost();
+            self.passed(&oldest);
             given_up += 1;
         }
         self.waiting_bytes += cost;
@@ -79,19 +88,22 @@ impl BroadcastQueue {
     /// is ever on the wire, unless that is a single message.
     pub fn pop(&mut self, window: bool, max_bytes: u64) -> Option<BroadcastDelivery> {
         let next = self.waiting.front()?;
-        if next.qos > 0 {
-            let crowded = self.sent_bytes > 0 && self.sent_bytes + next.cost() > max_bytes / 2;
-            if !window || crowded {
-                return None;
-            }
+        if next.qos > 0 && (!window || self.is_crowded(next, max_bytes)) {
+            return None;
         }
         let delivery = self.waiting.pop_front()?;
         self.waiting_bytes -= delivery.cost();
+        self.passed(&delivery);
         if self.waiting.is_empty() {
             // An idle client keeps no room for the burst it once had.
             self.waiting = VecDeque::new();
         }
         Some(delivery)
+    }
+
+    /// Whether a QoS 1 or 2 message has to wait for what is on the wire already.
+    pub fn is_crowded(&self, next: &BroadcastDelivery, max_bytes: u64) -> bool {
+        self.sent_bytes > 0 && self.sent_bytes + next.cost() > max_bytes / 2
     }
 
     /// A QoS 1 message went out.
@@ -102,6 +114,34 @@ impl BroadcastQueue {
     /// A QoS 1 message that went out was acknowledged.
     pub fn acknowledged(&mut self, delivery: &BroadcastDelivery) {
         self.sent_bytes = self.sent_bytes.saturating_sub(delivery.cost());
+    }
+
+    /// A QoS 1 or 2 message that is on the wire already, put back by a start.
+    pub fn restore_sent(&mut self, delivery: &BroadcastDelivery) {
+        self.sent(delivery);
+    }
+
+    fn passed(&mut self, delivery: &BroadcastDelivery) {
+        if let Some(logged) = &delivery.logged {
+            self.taken_to = self.taken_to.max(logged.offset + 1);
+        }
+    }
+
+    /// Of the broadcast log, everything below this has been taken or given up.
+    pub fn taken_to(&self) -> u64 {
+        self.taken_to
+    }
+
+    /// As stored by an earlier process.
+    pub fn set_taken_to(&mut self, offset: u64) {
+        self.taken_to = offset;
+    }
+
+    /// The connection ended and the session is kept: QoS 0 is for those who are there.
+    pub fn away(&mut self) {
+        self.waiting.retain(|delivery| delivery.qos > 0);
+        self.waiting.shrink_to_fit();
+        self.waiting_bytes = self.waiting.iter().map(BroadcastDelivery::cost).sum();
     }
 
     /// Forgets everything; returns how many messages were waiting.
@@ -134,7 +174,9 @@ mod tests {
                 retain: false,
                 qos,
             }),
+            logged: None,
             published: Duration::ZERO,
+            aged: 0,
             qos,
             retain: false,
             identifiers: Vec::new(),

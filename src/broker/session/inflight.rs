@@ -1,4 +1,9 @@
 //! Packet identifiers, and what is under way to the client beneath each.
+//!
+//! | phase | moved on by |
+//! |---|---|
+//! | published (its PUBLISH went out, or is about to) | PUBACK at QoS 1 → gone; PUBREC at QoS 2 → received, or gone where it refuses |
+//! | received (QoS 2: a PUBREL is owed until its PUBCOMP) | PUBCOMP → gone |
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -29,6 +34,8 @@ pub(crate) enum Held {
     },
     /// A broadcast message.
     Broadcast(BroadcastDelivery),
+    /// A message that is gone while its QoS 2 exchange is not closed.
+    Gone,
     /// A job under a delivery. It never outlives the connection.
     Job {
         queue: ChannelIndex,
@@ -36,7 +43,36 @@ pub(crate) enum Held {
     },
 }
 
-/// QoS 1 publishes one session has on their way at most, whatever its client's Receive Maximum. An
+impl Held {
+    /// Whether a session that outlives its connection has the store know of the delivery before it
+    /// goes out.
+    pub fn is_stored_first(&self, qos: u8) -> bool {
+        let is_logged = matches!(self, Held::Broadcast(delivery) if delivery.logged.is_some());
+        qos == 2 || is_logged
+    }
+}
+
+/// How far a delivery is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Its PUBLISH has not been answered.
+    Published,
+    /// QoS 2: the client has it, and is owed a PUBREL.
+    Received,
+}
+
+/// What a PUBREC came to.
+#[derive(Clone, Debug)]
+pub(crate) enum Received {
+    /// The delivery is received now; a PUBREL is owed.
+    First,
+    /// It was received before.
+    Again,
+    /// No QoS 2 delivery goes under this identifier.
+    Unknown,
+}
+
+/// QoS 1 and 2 publishes one session has on their way at most, whatever its client's Receive Maximum. An
 /// entry, its topic included, costs up to about a KiB, so this is some 4 MiB (invariant 13).
 pub(crate) const MAX_IN_FLIGHT: usize = 4096;
 
@@ -46,7 +82,19 @@ struct Entry {
     order: u64,
     /// Whether it went out on the present connection.
     sent: bool,
+    /// 1 or 2.
+    qos: u8,
+    phase: Phase,
     held: Held,
+}
+
+/// A delivery on its way, as others see it.
+#[derive(Clone, Debug)]
+pub(crate) struct OnItsWay {
+    pub id: u16,
+    pub qos: u8,
+    pub phase: Phase,
+    pub held: Held,
 }
 
 /// What the client has not acknowledged. At most Receive Maximum entries are sent on one
@@ -81,9 +129,9 @@ impl InFlight {
         !self.resend.is_empty()
     }
 
-    /// Takes the next free identifier for `held`, which goes out now; `None` where as much is held
-    /// as may be.
-    pub fn send(&mut self, held: Held) -> Option<u16> {
+    /// Takes the next free identifier for `held`, which goes out now at `qos`; `None` where as much
+    /// is held as may be.
+    pub fn send(&mut self, held: Held, qos: u8) -> Option<u16> {
         if self.entries.len() >= MAX_IN_FLIGHT {
             return None;
         }
@@ -96,10 +144,123 @@ impl InFlight {
             Entry {
                 order: self.last_order,
                 sent: true,
+                qos,
+                phase: Phase::Published,
                 held,
             },
         );
         Some(id)
+    }
+
+    /// Puts back what an earlier process had on its way. The order of the calls is that of resending.
+    pub fn restore(&mut self, on_its_way: OnItsWay) {
+        self.last_order += 1;
+        self.resend.push_back(on_its_way.id);
+        self.entries.insert(
+            on_its_way.id,
+            Entry {
+                order: self.last_order,
+                sent: false,
+                qos: on_its_way.qos,
+                phase: on_its_way.phase,
+                held: on_its_way.held,
+            },
+        );
+    }
+
+    /// Whether anything is on its way.
+    pub fn holds_any(&self) -> bool {
+        !self.entries.is_empty()
+    }
+
+    /// The identifier last given.
+    pub fn last_id(&self) -> u16 {
+        self.last_id
+    }
+
+    /// Goes on behind this identifier.
+    pub fn set_last_id(&mut self, id: u16) {
+        self.last_id = id;
+    }
+
+    /// Everything on its way, in the order it was sent.
+    pub fn on_their_way(&self) -> Vec<OnItsWay> {
+        let mut entries: Vec<(&u16, &Entry)> = self.entries.iter().collect();
+        entries.sort_unstable_by_key(|(_, entry)| entry.order);
+        let one = |(id, entry): (&u16, &Entry)| OnItsWay {
+            id: *id,
+            qos: entry.qos,
+            phase: entry.phase,
+            held: entry.held.clone(),
+        };
+        entries.into_iter().map(one).collect()
+    }
+
+    /// A PUBREC that takes the delivery.
+    pub fn received(&mut self, id: u16) -> Received {
+        match self.entries.get_mut(&id) {
+            Some(entry) if entry.qos == 2 => {
+                match std::mem::replace(&mut entry.phase, Phase::Received) {
+                    Phase::Published => {
+                        if !entry.sent {
+                            // The client had it on an earlier connection: nothing is sent again.
+                            entry.sent = true;
+                            self.sent += 1;
+                            self.resend.retain(|waiting| *waiting != id);
+                        }
+                        Received::First
+                    }
+                    Phase::Received => Received::Again,
+                }
+            }
+            _ => Received::Unknown,
+        }
+    }
+
+    /// The message of a QoS 2 delivery is gone. The client may have it all the same, so its
+    /// identifier is not free before a PUBREL has closed the exchange; returns whether it is at QoS 2.
+    pub fn message_gone(&mut self, id: u16) -> bool {
+        match self.entries.get_mut(&id) {
+            Some(entry) if entry.qos == 2 => {
+                entry.phase = Phase::Received;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The QoS of what goes under an identifier.
+    pub fn qos(&self, id: u16) -> Option<u8> {
+        Some(self.entries.get(&id)?.qos)
+    }
+
+    /// A broadcast message goes, its QoS 2 exchange stays.
+    pub fn take_broadcast(&mut self, id: u16) -> Option<BroadcastDelivery> {
+        let entry = self.entries.get_mut(&id)?;
+        match std::mem::replace(&mut entry.held, Held::Gone) {
+            Held::Broadcast(delivery) => Some(delivery),
+            other => {
+                entry.held = other;
+                None
+            }
+        }
+    }
+
+    /// A PUBCOMP: takes the delivery out, if its PUBREC came before.
+    pub fn completed(&mut self, id: u16) -> Option<Held> {
+        let received = self.entries.get(&id)?.phase == Phase::Received;
+        if received { self.remove(id) } else { None }
+    }
+
+    /// What goes under an identifier.
+    pub fn get(&self, id: u16) -> Option<OnItsWay> {
+        let entry = self.entries.get(&id)?;
+        Some(OnItsWay {
+            id,
+            qos: entry.qos,
+            phase: entry.phase,
+            held: entry.held.clone(),
+        })
     }
 
     /// The first identifier behind the last one given that is not in use. Each is looked at once.
@@ -111,9 +272,8 @@ impl InFlight {
     }
 
     /// The next entry to send again under its own identifier, if there is one.
-    pub fn next_resend(&self) -> Option<(u16, Held)> {
-        let id = *self.resend.front()?;
-        self.entries.get(&id).map(|entry| (id, entry.held.clone()))
+    pub fn next_resend(&self) -> Option<OnItsWay> {
+        self.get(*self.resend.front()?)
     }
 
     /// The entry [`next_resend`](Self::next_resend) gave has gone out.
@@ -153,10 +313,9 @@ impl InFlight {
         }
     }
 
-    /// The connection is gone: jobs and broadcast messages go with it, the rest waits to be sent
-    /// again, in order.
+    /// The connection is gone: jobs go with it, the rest waits to be sent again, in order.
     pub fn connection_ended(&mut self) {
-        self.remove_where(|held| matches!(held, Held::Job { .. } | Held::Broadcast(_)));
+        self.remove_where(|held| matches!(held, Held::Job { .. }));
         for entry in self.entries.values_mut() {
             entry.sent = false;
         }
@@ -193,11 +352,11 @@ mod tests {
     #[test]
     fn identifiers_start_at_1_and_skip_those_in_use() {
         let mut inflight = InFlight::default();
-        assert_eq!(inflight.send(record(1)), Some(1));
-        assert_eq!(inflight.send(record(2)), Some(2));
+        assert_eq!(inflight.send(record(1), 1), Some(1));
+        assert_eq!(inflight.send(record(2), 1), Some(2));
         inflight.last_id = u16::MAX - 1;
-        assert_eq!(inflight.send(record(3)), Some(u16::MAX));
-        assert_eq!(inflight.send(record(4)), Some(3));
+        assert_eq!(inflight.send(record(3), 1), Some(u16::MAX));
+        assert_eq!(inflight.send(record(4), 1), Some(3));
         assert_eq!(offset(inflight.remove(2)), Some(2));
         assert!(inflight.remove(2).is_none());
         assert_eq!(inflight.entries.len(), 3);
@@ -208,15 +367,15 @@ mod tests {
         let mut inflight = InFlight::default();
         for number in 1..=MAX_IN_FLIGHT {
             assert_eq!(inflight.room(u16::MAX), MAX_IN_FLIGHT - (number - 1));
-            assert!(inflight.send(record(0)).is_some());
+            assert!(inflight.send(record(0), 1).is_some());
         }
         assert_eq!(inflight.room(u16::MAX), 0);
-        assert_eq!(inflight.send(record(0)), None);
+        assert_eq!(inflight.send(record(0), 1), None);
         inflight.connection_ended();
         assert_eq!(inflight.room(u16::MAX), 0);
-        assert_eq!(inflight.send(record(0)), None);
+        assert_eq!(inflight.send(record(0), 1), None);
         assert!(inflight.remove(7).is_some());
-        assert!(inflight.send(record(0)).is_some());
+        assert!(inflight.send(record(0), 1).is_some());
     }
 
     #[test]
@@ -229,6 +388,8 @@ mod tests {
                 Entry {
                     order: 0,
                     sent: false,
+                    qos: 1,
+                    phase: Phase::Published,
                     held,
                 },
             );
@@ -246,18 +407,18 @@ mod tests {
             last_id: u16::MAX - 1,
             ..InFlight::default()
         };
-        let first = inflight.send(record(1)).unwrap();
-        let second = inflight.send(record(2)).unwrap();
+        let first = inflight.send(record(1), 1).unwrap();
+        let second = inflight.send(record(2), 1).unwrap();
         assert!(first > second);
         inflight.connection_ended();
         assert_eq!((inflight.resend_room(1), inflight.room(1)), (1, 0));
-        let (id, held) = inflight.next_resend().unwrap();
-        assert_eq!((id, offset(Some(held))), (first, Some(1)));
-        inflight.resent(id);
+        let next = inflight.next_resend().unwrap();
+        assert_eq!((next.id, offset(Some(next.held))), (first, Some(1)));
+        inflight.resent(next.id);
         assert_eq!(inflight.resend_room(1), 0);
         assert_eq!(offset(inflight.remove(first)), Some(1));
         assert_eq!((inflight.resend_room(1), inflight.room(1)), (1, 0));
-        assert_eq!(inflight.next_resend().map(|(id, _)| id), Some(second));
+        assert_eq!(inflight.next_resend().map(|next| next.id), Some(second));
         // Acknowledged before it was sent again: the client had it.
         assert!(inflight.remove(second).is_some());
         assert!(!inflight.owes_resend());

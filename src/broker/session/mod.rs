@@ -9,8 +9,11 @@ pub(crate) mod broadcast;
 pub(crate) mod inflight;
 pub(crate) mod reader;
 pub(crate) mod record;
+pub(crate) mod retained_pass;
+pub(crate) mod window;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -20,10 +23,13 @@ use crate::storage::{ChannelId, Operation, Record, Space};
 
 use self::acks::AckQueue;
 use self::broadcast::BroadcastQueue;
-use self::inflight::InFlight;
+use self::inflight::{Held, InFlight, OnItsWay, Phase};
 use self::reader::Reader;
 use self::record::{SessionRecord, SubscriptionRecord};
+use self::retained_pass::RetainedPasses;
+use self::window::{What, Window, WindowEntry};
 use super::connection::LinkHandle;
+use super::exactly_once::Hold;
 use super::lock;
 use super::packet::{Connect, Outgoing, Protocol, Will};
 use super::queue::JobOffer;
@@ -45,6 +51,11 @@ pub(crate) struct Session {
     pub client_id: Arc<str>,
     /// The same, as what the client publishes names it.
     pub publisher: Bytes,
+    /// Part of the keys of what the store holds back for it: never the same for two sessions of one
+    /// client, so that what an ended one left is not taken for its successor's.
+    pub stamp: u64,
+    /// Whether it outlives its connection, for those who ask without its lock.
+    outlives: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -97,6 +108,18 @@ pub(crate) struct State {
     /// The record read for the next delivery to be sent again; `None` inside where it is gone.
     pub resend_read: Option<(u16, Option<Record>)>,
     pub broadcast: BroadcastQueue,
+    /// Retained values its subscriptions asked for.
+    pub retained: RetainedPasses,
+    /// QoS 2 publishes of its client that were received and not released, by packet identifier.
+    pub holds: BTreeMap<u16, Hold>,
+    /// Packets whose identifiers the store has to have first; they go with its next write.
+    pub unstored: Vec<Outgoing>,
+    /// Packets whose identifiers are stored, waiting for the writer.
+    pub stored_out: VecDeque<Outgoing>,
+    /// A write of the window is on its way to the store.
+    pub window_writing: bool,
+    /// The window changed since it was last handed to the store.
+    pub window_dirty: bool,
     pub will: Option<Will>,
     /// When a Will that waits out its delay is published.
     pub will_due: Option<Duration>,
@@ -124,7 +147,7 @@ const SLICE_BYTES: usize = 16;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Subscription {
     pub form: Form,
-    /// Granted QoS, 0 or 1.
+    /// Granted QoS.
     pub qos: u8,
     pub no_local: bool,
     pub retain_as_published: bool,
@@ -134,6 +157,8 @@ pub(crate) struct Subscription {
     /// The first offset of a channel that is this subscription's to see, where it is not the
     /// reader's own place.
     pub from: BTreeMap<ChannelIndex, u64>,
+    /// The first offset of the broadcast log that is this subscription's to see.
+    pub log_from: u64,
     /// Its share of the topics; all of them where there is none.
     pub partition: Option<Arc<Partition>>,
 }
@@ -227,6 +252,11 @@ impl Link {
         self.handle.wake_writer();
     }
 
+    /// Whether no more control replies are taken for now.
+    pub fn control_is_full(&self) -> bool {
+        self.control_bytes >= MAX_CONTROL_BYTES
+    }
+
     pub fn take_reply(&mut self) -> Option<Outgoing> {
         let reply = self.control.pop_front()?;
         self.control_bytes -= control_cost(&reply);
@@ -235,9 +265,7 @@ impl Link {
 
     /// Whether one more packet may be read: its answer has a place (invariant 13).
     pub fn has_room(&self) -> bool {
-        self.acks.has_room()
-            && self.control_bytes < MAX_CONTROL_BYTES
-            && self.requests.len() < MAX_REQUESTS
+        self.acks.has_room() && !self.control_is_full() && self.requests.len() < MAX_REQUESTS
     }
 
     /// The sentence of a refusal, if this client wants one.
@@ -255,20 +283,27 @@ fn control_cost(reply: &Outgoing) -> usize {
         Outgoing::Unsuback {
             reasons, unread, ..
         } => reasons.len() + unread.iter().map(|key| 32 + key.len()).sum::<usize>(),
-        Outgoing::Puback { text, .. } => text.as_ref().map_or(0, String::len),
+        Outgoing::Puback { text, .. } | Outgoing::Pubrec { text, .. } => {
+            text.as_ref().map_or(0, String::len)
+        }
         Outgoing::Publish(publish) => {
             publish.topic.len() + publish.payload.len() + publish.properties.len()
         }
-        Outgoing::Pingresp | Outgoing::Disconnect(_) => 0,
+        Outgoing::Pubrel { .. }
+        | Outgoing::Pubcomp { .. }
+        | Outgoing::Pingresp
+        | Outgoing::Disconnect(_) => 0,
     };
     size_of::<Outgoing>() + content
 }
 
 impl Session {
     /// A session that holds nothing yet and that nobody knows of.
-    pub fn new(key: u64, client_id: Arc<str>) -> Arc<Self> {
+    pub fn new(key: u64, client_id: Arc<str>, stamp: u64) -> Arc<Self> {
         Arc::new(Session {
             key,
+            stamp,
+            outlives: AtomicBool::new(false),
             publisher: Bytes::copy_from_slice(client_id.as_bytes()),
             client_id,
             state: Mutex::new(State {
@@ -293,6 +328,12 @@ impl Session {
                 inflight: InFlight::default(),
                 resend_read: None,
                 broadcast: BroadcastQueue::default(),
+                retained: RetainedPasses::default(),
+                holds: BTreeMap::new(),
+                unstored: Vec::new(),
+                stored_out: VecDeque::new(),
+                window_writing: false,
+                window_dirty: false,
                 will: None,
                 will_due: None,
                 dirty_positions: BTreeSet::new(),
@@ -306,6 +347,16 @@ impl Session {
 
     pub fn lock(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
+    }
+
+    /// Whether it outlives its connection. May be behind by a moment.
+    pub fn outlives(&self) -> bool {
+        self.outlives.load(Relaxed)
+    }
+
+    /// How long it is kept has changed.
+    pub fn set_outlives(&self, outlives: bool) {
+        self.outlives.store(outlives, Relaxed);
     }
 
     /// The key of its record.
@@ -330,6 +381,7 @@ impl Session {
                 no_local: subscription.no_local,
                 retain_as_published: subscription.retain_as_published,
                 identifier: subscription.identifier,
+                log_from: subscription.log_from,
                 from: subscription
                     .from
                     .iter()
@@ -341,7 +393,8 @@ impl Session {
                 partition: subscription.partition.as_deref().map(Into::into),
             })
             .collect();
-        let record = SessionRecord::new(expiry_seconds, away_since_unix_ms, subscriptions);
+        let mut record = SessionRecord::new(expiry_seconds, away_since_unix_ms, subscriptions);
+        record.stamp = self.stamp;
         let value = record
             .encode()
             .map_err(|text| Refusal::new(Reason::ImplementationSpecific, text))?;
@@ -376,10 +429,30 @@ impl Session {
         }
     }
 
-    /// Writes the positions that moved since they were last written.
+    /// Writes what it has on its way.
+    pub fn put_window(&self, state: &mut State) -> Operation {
+        state.window_dirty = false;
+        Operation::Put {
+            space: Space::Windows,
+            key: self.store_key(),
+            value: state.window_record().encode(),
+        }
+    }
+
+    fn delete_window(&self) -> Operation {
+        Operation::Delete {
+            space: Space::Windows,
+            key: self.store_key(),
+        }
+    }
+
+    /// Writes the positions that moved since they were last written, and the window if it did.
     pub fn put_moved_positions(&self, state: &mut State) -> Vec<Operation> {
         let dirty = std::mem::take(&mut state.dirty_positions);
-        let mut operations = Vec::with_capacity(dirty.len());
+        let mut operations = Vec::with_capacity(dirty.len() + 1);
+        if state.window_dirty {
+            operations.push(self.put_window(state));
+        }
         for channel in dirty {
             if let Some((id, position)) = state
                 .readers
@@ -398,10 +471,13 @@ impl Session {
         if !state.stored {
             return Vec::new();
         }
-        let mut operations = vec![Operation::Delete {
-            space: Space::Sessions,
-            key: self.store_key(),
-        }];
+        let mut operations = vec![
+            Operation::Delete {
+                space: Space::Sessions,
+                key: self.store_key(),
+            },
+            self.delete_window(),
+        ];
         for channel in &state.stored_positions {
             operations.push(self.delete_position(*channel));
         }
@@ -409,18 +485,19 @@ impl Session {
     }
 
     /// Writes all of it again as it is, after a CONNECT that had it changed came to nothing.
-    pub fn restore_everything(&self, state: &State, sought: Vec<Operation>) -> Vec<Operation> {
+    pub fn restore_everything(&self, state: &mut State, sought: Vec<Operation>) -> Vec<Operation> {
         let nothing = Operation::Delete {
             space: Space::Sessions,
             key: self.store_key(),
         };
         if state.ended || !state.stored {
             let positions = state.stored_positions.iter();
-            return std::iter::once(nothing)
+            return [nothing, self.delete_window()]
+                .into_iter()
                 .chain(positions.map(|channel| self.delete_position(*channel)))
                 .collect();
         }
-        let mut operations = Vec::new();
+        let mut operations = vec![self.put_window(state)];
         // It was stored before, so it can be written down.
         operations.extend(self.put_record(state, state.expiry_seconds, state.away_since_unix_ms));
         for reader in state.readers.values() {
@@ -434,6 +511,61 @@ impl Session {
 }
 
 impl State {
+    /// What the session has on its way of what is told apart across a restart.
+    fn window_record(&self) -> Window {
+        let entry = |on_its_way: OnItsWay| {
+            let qos_2 = on_its_way.qos == 2;
+            let what = match &on_its_way.held {
+                Held::Broadcast(delivery) => match &delivery.logged {
+                    Some(logged) => What::Broadcast {
+                        offset: logged.offset,
+                    },
+                    None if qos_2 => What::Gone,
+                    None => return None,
+                },
+                // Those at QoS 1 as well: the reader goes on behind the highest of them.
+                Held::Append {
+                    channel,
+                    offset,
+                    era,
+                } => match self.readers.get(channel) {
+                    Some(reader) if reader.waits_for(*era, *offset) => What::Append {
+                        channel: reader.id().0,
+                        offset: *offset,
+                    },
+                    // Its reader has gone elsewhere since.
+                    _ if qos_2 => What::Gone,
+                    _ => return None,
+                },
+                // All that is current goes out again after a restart.
+                Held::Latest { .. } | Held::Gone if qos_2 => What::Gone,
+                _ => return None,
+            };
+            Some(WindowEntry {
+                id: on_its_way.id,
+                qos: on_its_way.qos,
+                received: on_its_way.phase == Phase::Received,
+                what,
+            })
+        };
+        let entries = self.inflight.on_their_way().into_iter().filter_map(entry);
+        Window::new(
+            self.broadcast.taken_to(),
+            self.inflight.last_id(),
+            entries.collect(),
+        )
+    }
+
+    /// Whether a restart has anything to know of what is on its way.
+    pub fn has_window(&self) -> bool {
+        self.inflight.holds_any() || self.broadcast.taken_to() > 0
+    }
+
+    /// Whether something waits for the store to have its identifier, or for the writer since.
+    pub fn waits_for_store(&self) -> bool {
+        self.window_writing || !self.unstored.is_empty() || !self.stored_out.is_empty()
+    }
+
     /// The link, if connection `number` still owns the session (invariant 17).
     pub fn owned_by(&mut self, number: u64) -> Option<&mut Link> {
         self.link.as_mut().filter(|link| link.number == number)

@@ -95,6 +95,33 @@ impl Reader {
         }
     }
 
+    /// A reader of a session that has these offsets on its way and sends them again itself.
+    pub fn resume(id: ChannelId, position: u64, on_their_way: &[u64]) -> Self {
+        Reader::Append {
+            id,
+            consumer: AppendConsumer::resume(position, on_their_way, BOUNDS),
+            at_end: false,
+            reading: false,
+            failed: false,
+        }
+    }
+
+    /// The era an append channel's deliveries are sent under now.
+    pub fn era(&self) -> Era {
+        match self {
+            Reader::Append { consumer, .. } => consumer.era(),
+            Reader::Latest { .. } => Era::default(),
+        }
+    }
+
+    /// Whether an append channel's position waits for the acknowledgement of a delivery.
+    pub fn waits_for(&self, era: Era, offset: u64) -> bool {
+        match self {
+            Reader::Append { consumer, .. } => consumer.waits_for(era, offset),
+            Reader::Latest { .. } => false,
+        }
+    }
+
     /// Moves a reader that stands at the end past records that do not match it, up to `offset`;
     /// returns whether that could be done without reading them.
     pub fn skip_to(&mut self, offset: u64) -> bool {
@@ -316,7 +343,7 @@ fn in_pass(
 }
 
 impl Subscription {
-    fn options(&self, from: Option<u64>) -> Options {
+    pub(crate) fn options(&self, from: Option<u64>) -> Options {
         Options {
             qos: self.qos,
             no_local: self.no_local,

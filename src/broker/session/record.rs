@@ -23,6 +23,10 @@ pub(crate) struct SessionRecord {
     /// When the connection ended, Unix milliseconds; absent while connected. A session connected
     /// when the broker stopped without saying so counts its expiry from the next start.
     pub away_since_unix_ms: Option<u64>,
+    /// Names what is held back for this session and no other of its client; see
+    /// [`Session::stamp`](super::Session::stamp).
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub stamp: u64,
     /// Every subscription in force.
     pub subscriptions: Vec<SubscriptionRecord>,
 }
@@ -38,9 +42,16 @@ pub(crate) struct SubscriptionRecord {
     pub identifier: Option<u32>,
     /// By channel id: the first offset that is this subscription's to see.
     pub from: BTreeMap<u32, u64>,
+    /// The first offset of the broadcast log that is this subscription's to see.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub log_from: u64,
     /// Its share of the topics; absent where it has all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partition: Option<PartitionRecord>,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// A subscription's share of the topics its filter matches.
@@ -77,6 +88,7 @@ impl SessionRecord {
             version: VERSION,
             expiry_seconds,
             away_since_unix_ms,
+            stamp: 0,
             subscriptions,
         }
     }
@@ -120,6 +132,7 @@ mod tests {
                 retain_as_published: false,
                 identifier: Some(5),
                 from: BTreeMap::from([(3, 17)]),
+                log_from: 0,
                 partition: None,
             }],
         )

@@ -30,7 +30,8 @@ use super::settings::Settings;
 use super::time::Now;
 use super::topic::{ChannelFilter, RouteSource};
 use super::{
-    Broker, BrokerSetup, ChannelSetup, Claim, Connection, Flow, QueueParts, Start, Taken, Wakes,
+    Broker, BrokerSetup, ChannelSetup, Claim, Connection, Flow, QueueParts, RetainedSetup, Start,
+    Taken, Wakes,
 };
 use crate::storage::testing::ModelStore;
 use crate::storage::{ChannelId, ChannelKind, Space, Store};
@@ -40,6 +41,8 @@ pub(super) const STATE: ChannelId = ChannelId(2);
 pub(super) const JOBS: ChannelId = ChannelId(3);
 pub(super) const DEAD_JOBS: ChannelId = ChannelId(4);
 pub(super) const TAIL: ChannelId = ChannelId(5);
+pub(super) const BROADCAST_LOG: ChannelId = ChannelId(100);
+pub(super) const RETAINED: ChannelId = ChannelId(101);
 
 /// A broker with one channel of each kind: `events/#` append, `tail/#` append from now, `state/#`
 /// latest, `jobs/#` queue.
@@ -136,7 +139,13 @@ impl World {
             BrokerSetup {
                 settings: settings.clone(),
                 channels: channels.clone(),
-                session_store: shared,
+                session_store: shared.clone(),
+                broadcast_log: BROADCAST_LOG,
+                retained: RetainedSetup {
+                    store: shared,
+                    channel: RETAINED,
+                    retention_period: None,
+                },
                 clock: Arc::new(move || *clock.lock().unwrap()),
                 timer: Arc::new(|| {}),
             },

@@ -148,20 +148,6 @@ fn a_refused_connect_says_why_and_touches_nothing() {
     ] {
         assert_eq!(world.refused(refused), reason);
     }
-    let mut retained = will("live", "", 0).unwrap();
-    retained.publish.retain = true;
-    let mut qos_2 = will("live", "", 0).unwrap();
-    qos_2.publish.qos = 2;
-    for (will, reason) in [
-        (retained, Reason::RetainNotSupported),
-        (qos_2, Reason::QosNotSupported),
-    ] {
-        let refused = Connect {
-            will: Some(will),
-            ..connect("a")
-        };
-        assert_eq!(world.refused(refused), reason);
-    }
     assert!(session.connection.owns_session());
     assert_eq!(session.closed(), None);
 }

@@ -123,28 +123,15 @@ fn mqtt_311_is_never_told_that_a_refused_publish_was_taken() {
 }
 
 #[test]
-fn qos_2_and_retained_broadcast_end_the_connection_with_their_reasons() {
+fn nothing_is_lost_by_retain_on_a_channel() {
     let world = World::new();
-    let client = world.connect(connect("a"));
-    let qos_2 = Publish {
-        qos: 2,
-        ..publish("events/1", "x")
-    };
-    assert_eq!(client.connection.publish(qos_2, world.now()), Flow::Stop);
-    assert_eq!(client.closed(), Some(Reason::QosNotSupported));
-
     let client = world.connect(connect("b"));
     let retained = |topic| Publish {
         retain: true,
         ..publish(topic, "x")
     };
-    // Nothing is lost by RETAIN on a channel, which keeps the record anyway.
     assert_eq!(client.send(retained("events/1")), Reason::Success);
     assert_eq!(client.send(retained("jobs/1")), Reason::Success);
-    client
-        .connection
-        .publish(retained("broadcast"), world.now());
-    assert_eq!(client.closed(), Some(Reason::RetainNotSupported));
 }
 
 #[test]

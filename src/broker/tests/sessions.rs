@@ -339,6 +339,12 @@ fn the_stored_session_is_not_started_blank_where_it_cannot_be_read() {
             settings: Settings::default(),
             channels: Vec::new(),
             session_store: Arc::new(world.store.clone()),
+            broadcast_log: BROADCAST_LOG,
+            retained: RetainedSetup {
+                store: Arc::new(world.store.clone()),
+                channel: RETAINED,
+                retention_period: None,
+            },
             clock: Arc::new(Now::default),
             timer: Arc::new(|| {}),
         },

@@ -4,7 +4,7 @@ use super::Kind::{Address, Choice, Duration, Flag, Name, Path, Section as Below,
 use super::WhenAbsent::{Absent, Is, Required};
 use super::{
     DAY, GIB, KIB, LARGEST, LARGEST_PACKET, LONGEST_CLIENT_ID, LONGEST_STRING, MIB, SECOND,
-    Section, count, key, not_yet, period_or_none, refused, size_or_none,
+    Section, count, key, not_yet, period, period_or_none, refused, size_or_none,
 };
 
 pub(in crate::config) static ROOT: Section = Section {
@@ -53,6 +53,18 @@ pub(in crate::config) static BROKER: Section = Section {
             "What is kept for clients that are away.",
         ),
         key(
+            "retained",
+            Below,
+            Absent("its defaults"),
+            "What is kept of broadcast messages with RETAIN.",
+        ),
+        key(
+            "qos2",
+            Below,
+            Absent("its defaults"),
+            "The bounds of what is published at QoS 2.",
+        ),
+        key(
             "limits",
             Below,
             Absent("its defaults"),
@@ -60,9 +72,7 @@ pub(in crate::config) static BROKER: Section = Section {
         ),
         not_yet("pid_file"),
         not_yet("operations"),
-        not_yet("retained"),
         not_yet("share"),
-        not_yet("qos2"),
     ],
 };
 
@@ -285,6 +295,43 @@ pub(in crate::config) static SESSION: Section = Section {
             },
             Is("200ms"),
             "The longest a consumer's stored position lags behind its acknowledgements.",
+        ),
+    ],
+};
+
+pub(in crate::config) static RETAINED: Section = Section {
+    about: "What is kept of broadcast messages with RETAIN: the last of each topic, for whoever subscribes \
+            later.",
+    keys: &[
+        key(
+            "storage",
+            Name,
+            Absent("`broker.storage.default`"),
+            "The provider that keeps them.",
+        ),
+        key(
+            "retention_period",
+            period_or_none(),
+            Is("none"),
+            "How long the value of a quiet topic is kept. The publisher's own expiry ends it earlier.",
+        ),
+    ],
+};
+
+pub(in crate::config) static QOS2: Section = Section {
+    about: "The bounds of what is published at QoS 2 and not yet released by its publisher.",
+    keys: &[
+        key(
+            "max_inflight_per_client",
+            count(1, KIB),
+            Is("20"),
+            "How many of one client are held. More: 0x97; with MQTT 3.1.1 the connection is closed.",
+        ),
+        key(
+            "expires_after",
+            period(),
+            Is("5m"),
+            "How long one waits for its PUBREL. Then it is dropped.",
         ),
     ],
 };

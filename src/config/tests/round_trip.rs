@@ -34,9 +34,10 @@ fn a_value(kind: &'static Kind) -> BoxedStrategy<String> {
     }
 }
 
-/// Some keys of one section, each with a value it takes.
-fn some_keys(index: usize) -> impl Strategy<Value = Vec<(&'static str, String)>> {
-    let (_, section) = SECTIONS[index];
+/// Some keys of the section under a heading of the documentation, each with a value it takes.
+fn some_keys(heading: &str) -> impl Strategy<Value = Vec<(&'static str, String)>> {
+    let found = SECTIONS.iter().find(|(own, _)| *own == heading);
+    let (_, section) = found.expect("a section");
     let takes_scalar = |kind: &Kind| {
         matches!(
             kind,
@@ -88,11 +89,13 @@ proptest! {
 
     #[test]
     fn what_is_written_back_loads_to_the_same(
-        limits in some_keys(8),
-        append in some_keys(9),
-        latest in some_keys(10),
-        queue in some_keys(11),
-        provider in some_keys(6),
+        limits in some_keys("`broker.limits`"),
+        append in some_keys("`channels.<name>` with `type: append`"),
+        latest in some_keys("`channels.<name>` with `type: latest`"),
+        queue in some_keys("`channels.<name>` with `type: queue`"),
+        provider in some_keys("`broker.storage.providers.<name>`"),
+        retained in some_keys("`broker.retained`"),
+        qos2 in some_keys("`broker.qos2`"),
         id in "[ -~é\u{2028}😀]{1,40}",
     ) {
         let provider: Vec<String> = provider
@@ -102,7 +105,10 @@ proptest! {
         let channels = [("append", append), ("latest", latest), ("queue", queue)]
             .map(|(kind, keys)| format!("{kind}:\n  {{type: {kind}, {}}}\n", flow(&keys)));
         let text = with(&[
-            ("#broker", &format!("limits: {{{}}}", flow(&limits))),
+            ("#broker", &format!(
+                "limits: {{{}}}\nretained: {{{}}}\nqos2: {{{}}}",
+                flow(&limits), flow(&retained), flow(&qos2),
+            )),
             ("#provider", &provider.concat()),
             ("#channels", &channels.concat()),
         ]);

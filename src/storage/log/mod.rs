@@ -23,7 +23,7 @@ use super::contract::{
     Batch, ChannelId, ChannelKind, Completion, Counters, EachCompletion, Operation, ReadError,
     ReadLimit, Receipt, Records, Space, Store, StoreError, WorkItem,
 };
-use super::message::Record;
+use super::message::{Message, Record};
 use space::Spaces;
 
 /// How a log provider is run.
@@ -311,6 +311,19 @@ impl LogStore {
                 channel: id(target),
                 record: message::to_record(&message, false),
             },
+            Operation::Hold { key, message } => To::Hold {
+                key,
+                record: message::to_record(&message, false),
+            },
+            Operation::Release { key, into } => {
+                let Some(target) = self.translate(*into)?.and_then(target) else {
+                    return Err(StoreError::Failed(
+                        "a held message is released into a channel and nothing else".into(),
+                    ));
+                };
+                To::Release { key, target }
+            }
+            Operation::Drop { key } => To::Drop { key },
             Operation::Put { space, key, value } => To::Put {
                 space: self.spaces.of(space),
                 key,
@@ -337,9 +350,11 @@ impl LogStore {
             Operation::DeadLetter {
                 channel, target, ..
             } => self.interval.contains(channel) && self.interval.contains(target),
-            Operation::Put { .. } | Operation::Delete { .. } => {
-                self.durability == Durability::Interval
-            }
+            Operation::Release { into, .. } => self.is_interval(into),
+            Operation::Hold { .. }
+            | Operation::Drop { .. }
+            | Operation::Put { .. }
+            | Operation::Delete { .. } => self.durability == Durability::Interval,
         }
     }
 
@@ -404,6 +419,21 @@ impl Store for LogStore {
             ready.lock().push_back((Done::Batch(done), outcome));
         };
         self.engine.submit_with(batch, Box::new(callback));
+    }
+
+    fn room_for(&self, channel: ChannelId, message: &Message) -> Result<(), StoreError> {
+        let Some(&max_bytes) = self.max_bytes.get(&channel) else {
+            return Ok(());
+        };
+        let bytes = Store::counters(self, channel).bytes;
+        if bytes.saturating_add(message.counted_size()) > max_bytes {
+            return Err(StoreError::ChannelFull {
+                channel,
+                bytes,
+                max_bytes,
+            });
+        }
+        Ok(())
     }
 
     fn submit_each(&self, operations: Vec<Operation>, done: EachCompletion) {
@@ -531,6 +561,17 @@ impl Store for LogStore {
         found.map(|r| message::from_record(&r)).transpose()
     }
 
+    fn held(&self, key: &[u8]) -> Result<Option<Message>, ReadError> {
+        let found = self.engine.held(key).map_err(read_error)?;
+        let message = found.map(|r| message::from_record(&r)).transpose()?;
+        Ok(message.map(|record| record.message))
+    }
+
+    fn holds(&self, after: Option<&[u8]>, most: usize) -> Vec<(Bytes, Option<u64>)> {
+        let holds = self.engine.holds(&[], after, most).into_iter();
+        holds.map(|(key, entry)| (key, entry.timestamp)).collect()
+    }
+
     fn get(&self, space: Space, key: &[u8]) -> Option<Bytes> {
         let earlier = || self.engine.value(self.spaces.earlier(space)?, key);
         self.engine
@@ -581,6 +622,50 @@ fn each_outcome(outcome: Outcome, operations: usize) -> Vec<Result<Option<u64>, 
         }
     }
     each
+}
+
+/// The operation a held record is released into.
+fn target(operation: engine::Operation) -> Option<engine::Target> {
+    use engine::{Operation as From, Target as To};
+    Some(match operation {
+        From::Append {
+            channel,
+            record,
+            max_bytes,
+        } => To::Append {
+            channel,
+            record,
+            max_bytes,
+        },
+        From::Set {
+            channel,
+            key,
+            record,
+        } => To::Set {
+            channel,
+            key,
+            record,
+        },
+        From::Remove {
+            channel,
+            key,
+            record,
+        } => To::Remove {
+            channel,
+            key,
+            record,
+        },
+        From::Enqueue {
+            channel,
+            record,
+            max_bytes,
+        } => To::Enqueue {
+            channel,
+            record,
+            max_bytes,
+        },
+        _ => return None,
+    })
 }
 
 fn durability(interval: bool) -> Durability {
@@ -642,11 +727,11 @@ fn store_error(error: CommitError) -> StoreError {
             channel: ChannelId(channel.0),
             offset,
         },
+        CommitError::NotHeld { .. } => StoreError::NotHeld,
         other @ (CommitError::UnknownChannel { .. }
         | CommitError::WrongKind { .. }
         | CommitError::FloorMoved { .. }
         | CommitError::AlreadyHeld { .. }
-        | CommitError::NotHeld { .. }
         | CommitError::PositionAhead { .. }
         | CommitError::BadPosition
         | CommitError::BadName

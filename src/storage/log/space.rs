@@ -8,13 +8,17 @@
 
 use bytes::Bytes;
 use saguin_log_engine::Operation;
-use saguin_log_engine::format::POSITIONS;
+use saguin_log_engine::format::{POSITIONS, WINDOWS};
 use saguin_recovery::keys::UNJUDGED_POSITIONS;
 
 use crate::storage::contract::Space;
 
 const _: () = assert!(Space::Positions as u8 == POSITIONS);
+const _: () = assert!(Space::Windows as u8 == WINDOWS);
 const _: () = assert!(Space::Sessions as u8 != UNJUDGED_POSITIONS);
+const _: () = assert!(Space::Windows as u8 != UNJUDGED_POSITIONS);
+const _: () = assert!(Space::Wills as u8 != UNJUDGED_POSITIONS);
+const _: () = assert!(Space::Groups as u8 != UNJUDGED_POSITIONS);
 
 /// The namespaces of one provider.
 #[derive(Clone, Copy, Debug)]
@@ -37,7 +41,7 @@ impl Spaces {
         match space {
             Space::Positions if self.own_positions => Some(UNJUDGED_POSITIONS),
             Space::Positions => Some(POSITIONS),
-            Space::Sessions => None,
+            Space::Sessions | Space::Windows | Space::Wills | Space::Groups => None,
         }
     }
 
