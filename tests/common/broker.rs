@@ -28,6 +28,10 @@ pub struct Setup<'a> {
     pub limits: &'a str,
     /// Inside the braces of `session`.
     pub session: &'a str,
+    /// More keys of `broker`, two spaces in.
+    pub broker: &'a str,
+    /// More keys of the provider, each behind a comma.
+    pub provider: &'a str,
     /// The directory of the log; one in the test's own directory where `None`.
     pub log_dir: Option<PathBuf>,
 }
@@ -38,10 +42,24 @@ impl Default for Setup<'_> {
             channels: CHANNELS,
             limits: "",
             session: "",
+            broker: "",
+            provider: "",
             log_dir: None,
         }
     }
 }
+
+/// How a broker ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// SIGTERM, and it stops by itself.
+    Sigterm,
+    /// `kill -9`.
+    Kill9,
+}
+
+/// Both of them.
+pub const ENDS: [End; 2] = [End::Sigterm, End::Kill9];
 
 /// A running broker. Dropped, it is killed and its directory goes.
 pub struct Broker {
@@ -132,6 +150,15 @@ impl Broker {
         process.wait().expect("its end");
     }
 
+    /// Ended in one way or the other, and started again.
+    pub fn restart_by(&mut self, end: End) {
+        match end {
+            End::Sigterm => assert!(self.stop().success()),
+            End::Kill9 => self.kill9(),
+        }
+        self.launch();
+    }
+
     /// Killed and started again.
     pub fn restart(&mut self) {
         self.kill9();
@@ -191,14 +218,17 @@ fn configuration(setup: &Setup<'_>, log_dir: &Path) -> String {
     default_retention_period: none
     default_retention_bytes: none
     providers:
-      main: {{type: log, log_dir: \"{}\", segment_bytes: 1MiB}}
+      main: {{type: log, log_dir: \"{}\", segment_bytes: 1MiB{}}}
   session: {{{}}}
   limits: {{{}}}
+{}
 channels: {}
 ",
         log_dir.display(),
+        setup.provider,
         setup.session,
         setup.limits,
+        setup.broker,
         if setup.channels.is_empty() {
             "{}"
         } else {

@@ -249,6 +249,72 @@ impl Client {
         })
     }
 
+    /// Sends a QoS 2 PUBLISH and waits for its PUBREC.
+    pub fn hold(&mut self, topic: &str, payload: &str) -> Ack {
+        let id = self.send_publish(Publish {
+            qos: QoS::ExactlyOnce,
+            topic: text(topic),
+            payload: Bytes::copy_from_slice(payload.as_bytes()),
+            ..Publish::default()
+        });
+        self.pubrec(id)
+    }
+
+    /// Sends a QoS 2 PUBLISH again, under an identifier of before, and waits for its PUBREC.
+    pub fn hold_again(&mut self, id: u16, topic: &str, payload: &str) -> Ack {
+        self.send(&Packet::Publish(Publish {
+            qos: QoS::ExactlyOnce,
+            dup: true,
+            packet_id: id,
+            topic: text(topic),
+            payload: Bytes::copy_from_slice(payload.as_bytes()),
+            ..Publish::default()
+        }));
+        self.pubrec(id)
+    }
+
+    /// Waits for the PUBREC of a packet identifier.
+    pub fn pubrec(&mut self, id: u16) -> Ack {
+        self.wait_for("a PUBREC", |packet| match packet {
+            Packet::PubRec(ack) if ack.packet_id == id => Some(ack.clone()),
+            _ => None,
+        })
+    }
+
+    /// Sends a PUBREL and waits for its PUBCOMP.
+    pub fn release(&mut self, id: u16) -> ReasonCode {
+        self.send(&Packet::PubRel(Ack::new(id, ReasonCode::Success)));
+        self.wait_for("a PUBCOMP", |packet| match packet {
+            Packet::PubComp(ack) if ack.packet_id == id => Some(ack.reason),
+            _ => None,
+        })
+    }
+
+    /// Publishes at QoS 2, from PUBLISH to PUBCOMP.
+    pub fn publish_once(&mut self, topic: &str, payload: &str) {
+        let received = self.hold(topic, payload);
+        assert_eq!(received.reason, ReasonCode::Success);
+        assert_eq!(self.release(received.packet_id), ReasonCode::Success);
+    }
+
+    /// Sends the PUBREC of a delivery.
+    pub fn receive(&mut self, id: u16) {
+        self.send(&Packet::PubRec(Ack::new(id, ReasonCode::Success)));
+    }
+
+    /// Waits for a PUBREL and returns its identifier.
+    pub fn pubrel(&mut self) -> u16 {
+        self.wait_for("a PUBREL", |packet| match packet {
+            Packet::PubRel(ack) => Some(ack.packet_id),
+            _ => None,
+        })
+    }
+
+    /// Sends the PUBCOMP of a delivery.
+    pub fn complete(&mut self, id: u16) {
+        self.send(&Packet::PubComp(Ack::new(id, ReasonCode::Success)));
+    }
+
     /// Subscribes to one filter and waits for the answer.
     pub fn subscribe(&mut self, filter: &str, qos: QoS) -> ReasonCode {
         let subscription = Subscription {
@@ -319,11 +385,15 @@ impl Client {
 
     /// Acknowledges a delivery, if it is one to be acknowledged.
     pub fn acknowledge(&mut self, publish: &Publish) {
-        if publish.qos == QoS::AtLeastOnce {
-            self.send(&Packet::PubAck(Ack::new(
-                publish.packet_id,
-                ReasonCode::Success,
-            )));
+        let id = publish.packet_id;
+        match publish.qos {
+            QoS::AtMostOnce => {}
+            QoS::AtLeastOnce => self.send(&Packet::PubAck(Ack::new(id, ReasonCode::Success))),
+            QoS::ExactlyOnce => {
+                self.receive(id);
+                assert_eq!(self.pubrel(), id);
+                self.complete(id);
+            }
         }
     }
 

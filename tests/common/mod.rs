@@ -15,7 +15,7 @@ mod client;
 
 use std::time::Duration;
 
-pub use broker::{Broker, CHANNELS, Setup, check, raise};
+pub use broker::{Broker, CHANNELS, ENDS, End, Setup, check, raise};
 pub use client::{Answer, Client, Hello, hello, hello_v311, property, return_code, text};
 
 /// How long a test waits for anything before it fails.
