@@ -19,6 +19,7 @@ use super::reason::{Reason, Refusal};
 use super::session::{Link, Session, State};
 use super::settings::{RECEIVE_MAXIMUM, TOPIC_ALIAS_MAXIMUM};
 use super::time::Now;
+use super::will::ArmedWill;
 use super::{Broker, Wake, lock};
 
 /// Who owns which client identifier, and which CONNECTs wait for one.
@@ -124,6 +125,8 @@ pub struct Claim {
     expiry_seconds: u32,
     wakes: Wakes,
     number: u64,
+    /// Names what it has stored among all its client ever had.
+    stamp: u64,
     step: Step,
 }
 
@@ -144,6 +147,8 @@ struct Plan {
     resumes: bool,
     /// Whether the store was asked to change anything.
     wrote: bool,
+    /// The Will this CONNECT arms.
+    will: Option<ArmedWill>,
 }
 
 impl Broker {
@@ -178,6 +183,7 @@ impl Broker {
             expiry_seconds,
             wakes,
             number,
+            stamp: Broker::stamp(now, number),
             step: Step::Turn,
         })
     }
@@ -269,10 +275,14 @@ impl Claim {
                                 ..plan
                             });
                             bump(&self.broker.counters.session_store_errors);
-                            let refusal = Refusal::new(
-                                Reason::ImplementationSpecific,
-                                format!("the session could not be stored: {error}"),
-                            );
+                            let for_will = error.is_full() && self.connect.will.is_some();
+                            let (reason, what) = if for_will {
+                                (Reason::QuotaExceeded, "the session and its Will")
+                            } else {
+                                (Reason::ImplementationSpecific, "the session")
+                            };
+                            let text = format!("{what} could not be stored: {error}");
+                            let refusal = Refusal::new(reason, text);
                             return Poll::Ready(Err(self.refuse(refusal)));
                         }
                     }
@@ -312,18 +322,24 @@ impl Claim {
                         .operations
                         .push(old.put_record(&state, self.expiry_seconds, None)?);
                 }
+                if state.will_due.is_some() {
+                    // The return of its client withdraws a Will that waits.
+                    let waiting = state.will.as_ref().and_then(ArmedWill::delete);
+                    batch.operations.extend(waiting);
+                }
                 resumed = Some(old.clone());
             } else {
                 batch.operations.extend(old.delete_everything(&state));
             }
             state.claimed = true;
         }
-        let plan = match (resumed, old) {
+        let mut plan = match (resumed, old) {
             (Some(session), _) => Plan {
                 session,
                 replaced: None,
                 resumes: true,
-                wrote: !batch.operations.is_empty(),
+                wrote: false,
+                will: None,
             },
             (None, replaced) => {
                 let key = lock(&self.broker.registry).number();
@@ -340,10 +356,22 @@ impl Claim {
                     session,
                     replaced,
                     resumes: false,
-                    wrote: !batch.operations.is_empty(),
+                    wrote: false,
+                    will: None,
                 }
             }
         };
+        match self.arm(&plan.session) {
+            Ok((armed, put)) => {
+                plan.will = armed;
+                batch.operations.extend(put);
+            }
+            Err(refusal) => {
+                self.give_back(plan);
+                return Err(refusal);
+            }
+        }
+        plan.wrote = !batch.operations.is_empty();
         if !plan.wrote {
             return Ok(Step::Ready(plan));
         }
@@ -358,6 +386,18 @@ impl Claim {
             }),
         );
         Ok(Step::Storing(plan, outcome))
+    }
+
+    /// The Will of this CONNECT, and its record where its session outlives the connection.
+    fn arm(&self, session: &Session) -> Result<(Option<ArmedWill>, Option<Operation>), Refusal> {
+        let Some(will) = self.connect.will.clone() else {
+            return Ok((None, None));
+        };
+        if self.expiry_seconds == 0 {
+            return Ok((Some(ArmedWill::unstored(will)), None));
+        }
+        let (armed, put) = ArmedWill::stored(will, session, self.stamp)?;
+        Ok((Some(armed), Some(put)))
     }
 
     fn connack(&self, session_present: bool) -> Connack {
@@ -414,7 +454,7 @@ impl Claim {
             let mut state = session.lock();
             state.claimed = false;
             session.set_outlives(self.expiry_seconds > 0);
-            state.attach(link, self.expiry_seconds, self.connect.will.take());
+            state.attach(link, self.expiry_seconds, plan.will);
             if plan.resumes {
                 state.stored |= plan.wrote;
                 self.broker.resume_readers(&mut state);
@@ -437,6 +477,8 @@ impl Claim {
             (None, false) => None,
         };
         let mut batch = Batch::default();
+        let armed = plan.will.as_ref().and_then(ArmedWill::delete);
+        let armed = armed.filter(|_| plan.wrote);
         match &old {
             Some(old) => {
                 let mut state = old.lock();
@@ -461,6 +503,7 @@ impl Claim {
             }),
             None => {}
         }
+        batch.operations.extend(armed);
         if !batch.operations.is_empty() {
             self.broker.submit_session_write(&self.client_id, batch);
         }

@@ -57,8 +57,14 @@ pub struct Counters {
     pub write_timeouts: AtomicU64,
     /// Connections turned away because every slot was taken.
     pub connections_refused: AtomicU64,
-    /// Wills published.
-    pub wills_published: AtomicU64,
+    /// Wills published as their connection ended.
+    pub wills_immediate: AtomicU64,
+    /// Wills published after their delay.
+    pub wills_delayed: AtomicU64,
+    /// Wills published because their session ended.
+    pub wills_session_ended: AtomicU64,
+    /// Wills published at a start, their moment having passed while the broker was stopped.
+    pub wills_start: AtomicU64,
     /// Wills whose publish was refused.
     pub wills_refused: AtomicU64,
     /// Records removed by retention.

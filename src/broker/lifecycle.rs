@@ -11,13 +11,14 @@ use crate::storage::{Batch, Operation};
 
 use super::connection::{Connection, Flow};
 use super::counters::bump;
-use super::packet::{Disconnect, Will};
+use super::packet::Disconnect;
 use super::queue::WorkerId;
 use super::reason::{Reason, Refusal};
 use super::session::retained_pass::RetainedPasses;
 use super::session::{Session, State};
 use super::time::Now;
 use super::topic::ChannelIndex;
+use super::will::{ArmedWill, WillCause};
 use super::{Broker, lock};
 
 /// What is left to do for a session that was let go of, once no lock is held.
@@ -26,9 +27,11 @@ pub(crate) struct Detached {
     /// The connection that worked on these queues.
     worker: Option<u64>,
     queues: Vec<ChannelIndex>,
-    will: Option<Will>,
+    will: Option<(ArmedWill, WillCause)>,
     /// The writes it calls for; empty while a CONNECT of the same client decides what is stored.
     writes: Vec<Operation>,
+    /// What becomes of its Will, which is this end's to say whoever comes next.
+    will_writes: Vec<Operation>,
 }
 
 /// What becomes of the session.
@@ -40,6 +43,15 @@ enum Fate {
     Left,
     /// It ends now.
     Ended,
+}
+
+impl Detached {
+    /// Its Will is published. Its moment is stored first: a crash in between makes it late, not lost.
+    fn publishes(&mut self, will: ArmedWill, cause: WillCause, now: Now) {
+        self.will_writes
+            .extend(will.put(self.session.stamp, now.unix_ms));
+        self.will = Some((will, cause));
+    }
 }
 
 impl Broker {
@@ -54,8 +66,13 @@ impl Broker {
                 "another connection uses this client identifier now",
             ));
         }
+        // Armed, and its connection ended with an earlier process: its client's return replaces it.
+        let unmissed = state.link.is_none() && state.will_due.is_none();
+        let replaced = state.will.take_if(|_| unmissed);
         let mut detached = self.release(session, &mut state, fate, now);
         detached.writes.clear();
+        let replaced = replaced.and_then(|will| will.delete());
+        detached.will_writes.extend(replaced);
         detached
     }
 
@@ -78,21 +95,32 @@ impl Broker {
                 }
             }
         }
-        if let Some(will) = detached.will {
-            self.publish_will(&detached.session.client_id, will, now);
+        let session = detached.session;
+        let mut operations = detached.writes;
+        operations.extend(detached.will_writes);
+        self.store_end(&session, Batch { operations }, stored);
+        // Behind its due moment, so that what is stored last is that it is gone.
+        if let Some((will, cause)) = detached.will {
+            self.publish_will(&session.client_id, will, cause, now);
         }
-        if detached.writes.is_empty() {
+    }
+
+    fn store_end(
+        self: &Arc<Self>,
+        session: &Arc<Session>,
+        batch: Batch,
+        stored: Option<Box<dyn FnOnce() + Send>>,
+    ) {
+        if batch.operations.is_empty() {
             if let Some(stored) = stored {
                 stored();
             }
             return;
         }
         let broker = self.clone();
-        let session = detached.session;
+        let session = session.clone();
         self.session_store.submit(
-            Batch {
-                operations: detached.writes,
-            },
+            batch,
             Box::new(move |outcome| {
                 if let Err(error) = outcome {
                     bump(&broker.counters.session_store_errors);
@@ -120,6 +148,7 @@ impl Broker {
             queues: std::mem::take(&mut state.queues).into_iter().collect(),
             will: None,
             writes: Vec::new(),
+            will_writes: Vec::new(),
         };
         // The queue returns them as it learns that the worker is gone.
         state.offers.clear();
@@ -146,25 +175,38 @@ impl Broker {
                 // A Will that waits out a delay is withdrawn by the return of its client, and one
                 // without a delay is due, for its connection is closed (MQTT-3.1.3-9).
                 state.will_due = None;
-                detached.will = state.will.take().filter(|will| will.delay_seconds == 0);
+                if let Some(will) = state.will.take() {
+                    if link.is_some() && will.will.delay_seconds == 0 {
+                        detached.publishes(will, WillCause::Immediate, now);
+                    } else {
+                        detached.will_writes.extend(will.delete());
+                    }
+                }
             }
             Fate::Left if outlives => {
-                // A stop of the broker is no failure of its clients and publishes no Will.
-                if self.stopping.load(SeqCst) {
-                    state.will = None;
-                }
-                if let Some(will) = &state.will {
-                    let delay = will.delay_seconds.min(state.expiry_seconds);
+                // A stop of the broker is no failure of its clients and publishes no Will; the next
+                // start finds it armed.
+                if !self.stopping.load(SeqCst)
+                    && let Some(will) = state.will.take()
+                {
+                    let delay = will.will.delay_seconds.min(state.expiry_seconds);
                     if delay == 0 {
-                        detached.will = state.will.take();
+                        detached.publishes(will, WillCause::Immediate, now);
                     } else {
-                        state.will_due = Some(Broker::after_seconds(now, delay));
+                        let due_unix_ms = now.unix_ms + 1000 * u64::from(delay);
+                        detached
+                            .will_writes
+                            .extend(will.put(session.stamp, due_unix_ms));
+                        state.will = Some(will);
+                        state.will_due = Some((Broker::after_seconds(now, delay), due_unix_ms));
                     }
                 }
                 let expires_at = Broker::after_seconds(now, state.expiry_seconds);
                 state.away_since_unix_ms = Some(now.unix_ms);
                 state.expires_at = Some(expires_at);
-                let first = state.will_due.map_or(expires_at, |due| due.min(expires_at));
+                let first = state
+                    .will_due
+                    .map_or(expires_at, |(due, _)| due.min(expires_at));
                 self.schedule.session_at(session, state, first);
                 if !state.claimed {
                     state.window_dirty |= state.has_window();
@@ -176,9 +218,15 @@ impl Broker {
             }
             Fate::Left | Fate::Ended => {
                 // A session that ends with its Will waiting publishes it (MQTT-3.1.2-8).
-                detached.will = state.will.take();
-                if self.stopping.load(SeqCst) {
-                    detached.will = None;
+                if let Some(will) = state.will.take()
+                    && !self.stopping.load(SeqCst)
+                {
+                    let cause = if link.is_some() && will.will.delay_seconds == 0 {
+                        WillCause::Immediate
+                    } else {
+                        WillCause::SessionEnded
+                    };
+                    detached.publishes(will, cause, now);
                 }
                 state.will_due = None;
                 state.ended = true;
@@ -211,11 +259,15 @@ impl Broker {
                 self.release(session, &mut state, Fate::Ended, now)
             } else {
                 let mut will = None;
-                if state.will_due.is_some_and(|due| due <= now.since_start) {
+                if state
+                    .will_due
+                    .is_some_and(|(due, _)| due <= now.since_start)
+                {
                     state.will_due = None;
-                    will = state.will.take();
+                    will = state.will.take().map(|will| (will, WillCause::Delayed));
                 }
-                if let Some(at) = state.will_due.or(state.expires_at) {
+                let due = state.will_due.map(|(due, _)| due);
+                if let Some(at) = due.into_iter().chain(state.expires_at).min() {
                     self.schedule.session_at(session, &mut state, at);
                 }
                 Detached {
@@ -224,6 +276,7 @@ impl Broker {
                     queues: Vec::new(),
                     will,
                     writes: Vec::new(),
+                    will_writes: Vec::new(),
                 }
             }
         };
@@ -296,13 +349,18 @@ impl Connection {
     /// The connection is gone. Runs once; later calls, and one from a connection that has lost
     /// the session, change nothing.
     pub fn end(&self, now: Now) {
-        self.let_go(now, None);
+        self.let_go(now, None, None);
         // Whatever still waits on the connection learns that there is nothing more to come.
         self.handle.close_quietly();
     }
 
-    fn let_go(&self, now: Now, stored: Option<Box<dyn FnOnce() + Send>>) {
-        let detached = {
+    fn let_go(
+        &self,
+        now: Now,
+        withdrawn: Option<ArmedWill>,
+        stored: Option<Box<dyn FnOnce() + Send>>,
+    ) {
+        let mut detached = {
             let mut state = self.session.lock();
             if state.owned_by(self.number).is_none() {
                 return;
@@ -310,12 +368,14 @@ impl Connection {
             self.broker
                 .release(&self.session, &mut state, Fate::Left, now)
         };
+        let withdrawn = withdrawn.and_then(|will| will.delete());
+        detached.will_writes.extend(withdrawn);
         self.broker.finish_then(detached, now, stored);
     }
 
     /// A DISCONNECT. The connection is closed once what it changes is stored (invariant 18).
     pub fn disconnect(&self, disconnect: Disconnect, now: Now) -> Flow {
-        {
+        let withdrawn = {
             let mut state = self.session.lock();
             if state.owned_by(self.number).is_none() {
                 return Flow::Stop;
@@ -335,12 +395,15 @@ impl Connection {
                 state.expiry_seconds = expiry.min(self.broker.settings.max_session_expiry);
                 self.session.set_outlives(state.expiry_seconds > 0);
             }
-            if disconnect.reason_code == 0 {
-                state.will = None;
-            }
-        }
+            let withdraws = disconnect.reason_code == 0;
+            withdraws.then(|| state.will.take()).flatten()
+        };
         let handle = self.handle.clone();
-        self.let_go(now, Some(Box::new(move || handle.close_quietly())));
+        self.let_go(
+            now,
+            withdrawn,
+            Some(Box::new(move || handle.close_quietly())),
+        );
         Flow::Stop
     }
 }

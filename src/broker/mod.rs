@@ -42,6 +42,7 @@ pub mod time;
 pub mod topic;
 mod unsubscribe;
 mod wake;
+mod will;
 mod worker;
 
 #[cfg(test)]

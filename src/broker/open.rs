@@ -128,6 +128,7 @@ impl Broker {
         broker.rehome_retained();
         broker.restore_sessions(now)?;
         broker.restore_holds(now);
+        broker.restore_wills(now)?;
         for index in 0..broker.channels.len() {
             broker.report_strays(ChannelIndex(index));
         }

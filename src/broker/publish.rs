@@ -281,28 +281,6 @@ impl Broker {
         tracing::debug!(channel = %self.channel(channel).name, %error, "publish not stored");
         Refusal::new(reason, error.to_string())
     }
-
-    /// Publishes a Will through the ordinary path, as the client that armed it.
-    pub(crate) fn publish_will(self: &Arc<Self>, client_id: &str, will: Will, now: Now) {
-        let publisher = Publisher {
-            client_id: &Bytes::copy_from_slice(client_id.as_bytes()),
-            worker: None,
-        };
-        let broker = self.clone();
-        let client = client_id.to_owned();
-        self.publish(
-            &publisher,
-            will.publish,
-            now,
-            Box::new(move |outcome| match outcome {
-                Ok(()) => bump(&broker.counters.wills_published),
-                Err(refusal) => {
-                    bump(&broker.counters.wills_refused);
-                    tracing::warn!(%client, %refusal, "a Will could not be published");
-                }
-            }),
-        );
-    }
 }
 
 /// The text of a topic. The front end has checked that it is UTF-8; anything else names nothing.

@@ -31,11 +31,12 @@ use self::window::{What, Window, WindowEntry};
 use super::connection::LinkHandle;
 use super::exactly_once::Hold;
 use super::lock;
-use super::packet::{Connect, Outgoing, Protocol, Will};
+use super::packet::{Connect, Outgoing, Protocol};
 use super::queue::JobOffer;
 use super::reason::{Reason, Refusal};
 use super::request::{MAX_REQUESTS, Request};
 use super::topic::{ChannelIndex, Partition, SubscriptionTrie, TopicFilter};
+use super::will::ArmedWill;
 
 /// Control replies waiting for the writer, in bytes as estimated by [`control_cost`]. Past this
 /// the socket is not read (invariant 13).
@@ -120,9 +121,10 @@ pub(crate) struct State {
     pub window_writing: bool,
     /// The window changed since it was last handed to the store.
     pub window_dirty: bool,
-    pub will: Option<Will>,
-    /// When a Will that waits out its delay is published.
-    pub will_due: Option<Duration>,
+    pub will: Option<ArmedWill>,
+    /// When a Will that waits out its delay is published: on the clock that never steps, and in Unix
+    /// milliseconds.
+    pub will_due: Option<(Duration, u64)>,
     /// Append channels whose position moved since it was last handed to the store.
     pub dirty_positions: BTreeSet<ChannelIndex>,
     /// Positions sought in append channels the session has no place in yet: its first read starts
@@ -446,6 +448,12 @@ impl Session {
         }
     }
 
+    /// Writes a Will that waits out its delay.
+    pub fn put_waiting_will(&self, state: &State) -> Option<Operation> {
+        let (_, due_unix_ms) = state.will_due?;
+        state.will.as_ref()?.put(self.stamp, due_unix_ms)
+    }
+
     /// Writes the positions that moved since they were last written, and the window if it did.
     pub fn put_moved_positions(&self, state: &mut State) -> Vec<Operation> {
         let dirty = std::mem::take(&mut state.dirty_positions);
@@ -498,6 +506,7 @@ impl Session {
                 .collect();
         }
         let mut operations = vec![self.put_window(state)];
+        operations.extend(self.put_waiting_will(state));
         // It was stored before, so it can be written down.
         operations.extend(self.put_record(state, state.expiry_seconds, state.away_since_unix_ms));
         for reader in state.readers.values() {
@@ -572,7 +581,7 @@ impl State {
     }
 
     /// A new connection owns the session.
-    pub fn attach(&mut self, link: Link, expiry_seconds: u32, will: Option<Will>) {
+    pub fn attach(&mut self, link: Link, expiry_seconds: u32, will: Option<ArmedWill>) {
         self.link = Some(link);
         self.expiry_seconds = expiry_seconds;
         self.away_since_unix_ms = None;
