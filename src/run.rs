@@ -161,6 +161,7 @@ fn broker_settings(config: &Config) -> Settings {
         max_keepalive: limits.max_keepalive.map(|most| seconds(most, u16::MAX)),
         session_queue_bytes: limits.session_queue_bytes,
         max_inflight_per_client: config.broker.qos2.max_inflight_per_client,
+        share_expires_after: config.broker.share.expires_after,
         exactly_once_expires_after: config.broker.qos2.expires_after,
         ack_commit_interval: config.broker.session.ack_commit_interval,
         admit_v311: config.broker.mqtt.min_protocol_version == ProtocolVersion::V311,

@@ -39,7 +39,7 @@ fn the_connack_says_what_is_served() {
     assert!(!connack.session_present);
     assert_eq!(said.maximum_qos, None);
     assert_eq!(said.retain_available, Some(true));
-    assert_eq!(said.shared_subscription_available, Some(false));
+    assert_eq!(said.shared_subscription_available, Some(true));
     assert_eq!(said.topic_alias_maximum, Some(16));
     assert_eq!(said.receive_maximum, Some(1024));
     assert_eq!(said.maximum_packet_size, Some(64 * 1024));
@@ -328,7 +328,6 @@ fn a_filter_is_refused_with_its_code() {
         ("$saguin/#", R::NotAuthorized),
         ("$saguin/other", R::NotAuthorized),
         ("$share/g/$saguin/queue/jobs", R::NotAuthorized),
-        ("$share/g/a", R::SharedSubscriptionsNotSupported),
     ];
     let mut client = hello("new").connect(&broker);
     for (filter, reason) in table {

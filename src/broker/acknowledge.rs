@@ -21,6 +21,7 @@ use super::counters::{Refused, bump};
 use super::packet::Outgoing;
 use super::reason::{Reason, Refusal};
 use super::session::State;
+use super::session::broadcast::BroadcastDelivery;
 use super::session::inflight::{Held, Received};
 use super::time::Now;
 use super::topic::ChannelIndex;
@@ -50,6 +51,7 @@ impl Connection {
             queue.transport_acked(&delivery);
         }
         self.ask_queues(ask);
+        self.ask_groups(now);
         Flow::Continue
     }
 
@@ -76,6 +78,7 @@ impl Connection {
                         // The client has it: the message is owed no more, the exchange is.
                         if let Some(delivery) = state.inflight.take_broadcast(packet_id) {
                             state.broadcast.acknowledged(&delivery);
+                            is_done_with(&delivery);
                         }
                         self.owe_pubrel(&mut state, packet_id);
                     }
@@ -94,6 +97,7 @@ impl Connection {
             }
         };
         self.ask_queues(ask);
+        self.ask_groups(now);
         Flow::Continue
     }
 
@@ -112,6 +116,7 @@ impl Connection {
             std::mem::take(&mut state.refused_queues)
         };
         self.ask_queues(ask);
+        self.ask_groups(now);
         Flow::Continue
     }
 
@@ -133,6 +138,7 @@ impl Connection {
         if state.inflight.message_gone(packet_id) {
             if let Some(delivery) = state.inflight.take_broadcast(packet_id) {
                 state.broadcast.acknowledged(&delivery);
+                is_done_with(&delivery);
             }
         } else if let Some(held) = state.inflight.remove(packet_id) {
             self.landed(state, &held);
@@ -147,6 +153,16 @@ impl Connection {
                 queue.worker_ready(super::queue::WorkerId(self.number));
             }
         }
+    }
+
+    /// Groups that found no room in the session are served again, as far as there is some now. Called
+    /// without a lock held.
+    pub(super) fn ask_groups(&self, now: Now) {
+        if self.broker.groups.is_empty() {
+            return;
+        }
+        let groups = std::mem::take(&mut self.session.lock().refused_groups);
+        self.broker.serve_groups(&groups, now);
     }
 
     fn landed(&self, state: &mut State, held: &Held) {
@@ -166,7 +182,10 @@ impl Connection {
                     reader.acked(*era, *offset);
                 }
             }
-            Held::Broadcast(delivery) => state.broadcast.acknowledged(delivery),
+            Held::Broadcast(delivery) => {
+                state.broadcast.acknowledged(delivery);
+                is_done_with(delivery);
+            }
             Held::Gone | Held::Job { .. } => {}
         }
     }
@@ -215,11 +234,11 @@ impl Connection {
         }
         let packets = std::mem::take(&mut state.unstored);
         state.window_writing = true;
-        let window = self.session.put_window(state);
         let connection = self.clone();
         // Under the session's lock, so that it does not follow the end of its session.
-        self.broker.session_store.submit(
-            window.into(),
+        self.broker.submit_window(
+            &self.session,
+            state,
             Box::new(move |stored| connection.window_stored(packets, stored)),
         );
     }
@@ -256,5 +275,12 @@ impl Connection {
             state.stored_out.extend(packets);
         }
         state.wake_writer();
+    }
+}
+
+/// A group's message is delivered, or will never be.
+fn is_done_with(delivery: &BroadcastDelivery) {
+    if let Some(group) = &delivery.group {
+        group.is_done_with(delivery);
     }
 }

@@ -329,6 +329,7 @@ impl Claim {
                 }
                 resumed = Some(old.clone());
             } else {
+                self.broker.store_returns(old, &state);
                 batch.operations.extend(old.delete_everything(&state));
             }
             state.claimed = true;
@@ -413,7 +414,7 @@ impl Claim {
             receive_maximum: RECEIVE_MAXIMUM,
             maximum_packet_size: self.broker.settings.max_message_size,
             topic_alias_maximum: TOPIC_ALIAS_MAXIMUM,
-            shared_subscriptions: false,
+            shared_subscriptions: true,
         }
     }
 
@@ -466,6 +467,7 @@ impl Claim {
         let connection = Connection::new(self.broker.clone(), session, self.number, handle);
         self.broker.finish_detached(before, now);
         connection.rejoin_queues();
+        connection.rejoin_groups(now);
         Some(connection)
     }
 

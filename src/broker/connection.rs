@@ -13,7 +13,7 @@ use super::packet::{Outgoing, Protocol, Publish};
 use super::publish::{Destination, Publisher};
 use super::reason::{Reason, Refusal};
 use super::session::acks::{AckKind, Outcome};
-use super::session::{Session, State};
+use super::session::{Form, Session, State, Subscription};
 use super::time::Now;
 use super::{Broker, lock};
 
@@ -228,6 +228,22 @@ impl Connection {
         Flow::Continue
     }
 
+    /// Its client is back: the groups it is a member of may have waited for it.
+    pub(super) fn rejoin_groups(&self, now: Now) {
+        if self.broker.groups.is_empty() {
+            return;
+        }
+        let groups: Vec<_> = {
+            let state = self.session.lock();
+            let shared = |(name, held): (&Arc<str>, &Arc<Subscription>)| {
+                let is_shared = matches!(held.form, Form::Shared(_));
+                is_shared.then(|| self.broker.groups.by_name(name))?
+            };
+            state.subscriptions.iter().filter_map(shared).collect()
+        };
+        self.broker.serve_groups(&groups, now);
+    }
+
     /// Keeps the place of the answer to a publish at QoS 1; none at QoS 0. The error is what the reader does
     /// where there is no place.
     fn reserve(&self, publish: &Publish) -> Result<Option<u64>, Flow> {
@@ -286,9 +302,14 @@ impl Connection {
                 None => self.take_deliveries(&mut state, &mut turn),
             }
         };
-        let (unsent, asks) = (turn.unsent, turn.asks);
+        let (unsent, asks, returned) = (turn.unsent, turn.asks, turn.returned);
+        let freed = turn.freed;
         self.return_unsent(unsent);
         self.ask_queues(asks);
+        if freed {
+            self.broker.return_to_groups(returned, now);
+            self.ask_groups(now);
+        }
         taken
     }
 

@@ -34,6 +34,14 @@ pub struct Counters {
     pub broadcast_dropped_too_large: AtomicU64,
     /// Broadcast messages whose Message Expiry ran out before they were sent.
     pub broadcast_expired: AtomicU64,
+    /// Messages of shared groups that no member could take and none was to be kept for.
+    pub shared_dropped: AtomicU64,
+    /// Messages held for shared groups and given up, oldest first, for newer ones.
+    pub shared_given_up: AtomicU64,
+    /// Messages held for shared groups past `share.expires_after` or their own expiry.
+    pub shared_expired: AtomicU64,
+    /// QoS 2 messages of shared groups whose member ended with its PUBREC outstanding.
+    pub shared_unreceived: AtomicU64,
     /// QoS 2 publishes dropped between PUBREC and PUBREL, because their session ended or their topic
     /// takes none any more.
     pub exactly_once_dropped: AtomicU64,

@@ -26,7 +26,8 @@ use super::session::inflight::{Held, Phase};
 use super::session::reader::{Chosen, Step};
 use super::session::retained_pass::RetainedRead;
 use super::session::{Form, Session, State};
-use super::shape::{broadcast_publish, shape};
+use super::shape::{delivery_publish, shape};
+use super::share::decide_shared;
 use super::time::Now;
 use super::topic::ChannelIndex;
 use super::{Broker, lock};
@@ -63,8 +64,12 @@ pub(crate) struct Turn<'a> {
     pub unsent: Vec<(ChannelIndex, JobOffer)>,
     /// Queues that found no room in the window, where there may be some now.
     pub asks: BTreeSet<ChannelIndex>,
+    /// Messages of groups that cannot be sent after all.
+    pub returned: Vec<BroadcastDelivery>,
+    /// Something left the queue: groups that found no room in it may find some.
+    pub freed: bool,
     reads: Vec<PendingRead>,
-    now: Now,
+    pub now: Now,
 }
 
 impl<'a> Turn<'a> {
@@ -74,6 +79,8 @@ impl<'a> Turn<'a> {
             out,
             unsent: Vec::new(),
             asks: BTreeSet::new(),
+            returned: Vec::new(),
+            freed: false,
             reads: Vec::new(),
             now,
         }
@@ -264,7 +271,7 @@ impl Connection {
         qos: u8,
         delivery: &BroadcastDelivery,
     ) -> bool {
-        let Some(mut publish) = broadcast_publish(delivery, turn.now) else {
+        let Some(mut publish) = delivery_publish(delivery, turn.now) else {
             bump(&self.broker.counters.broadcast_expired);
             self.forget(state, packet_id);
             return true;
@@ -369,6 +376,11 @@ impl Connection {
             let Some(mut delivery) = state.broadcast.pop(window, most) else {
                 return;
             };
+            turn.freed = true;
+            if delivery.group.is_some() {
+                self.send_shared(state, turn, delivery);
+                continue;
+            }
             if !self.decide(state, &mut delivery) {
                 // Nothing it is subscribed to now matches.
                 continue;
@@ -377,8 +389,32 @@ impl Connection {
         }
     }
 
+    /// A message of a group goes out, or back to the group where it cannot go out here.
+    fn send_shared(&self, state: &mut State, turn: &mut Turn<'_>, mut delivery: BroadcastDelivery) {
+        let goes = decide_shared(state, &mut delivery);
+        let publish = delivery_publish(&delivery, turn.now);
+        let publish = publish.filter(|publish| goes && !self.too_large(state, publish));
+        let (Some(publish), Some(group)) = (publish, delivery.group.clone()) else {
+            // The group judges its expiry, too.
+            turn.returned.push(delivery);
+            return;
+        };
+        if delivery.qos == 0 {
+            group.is_done_with(&delivery);
+            self.put(state, turn, publish);
+            return;
+        }
+        state.broadcast.sent(&delivery);
+        if let Some(logged) = &delivery.logged
+            && self.is_stored_first(state, &Held::Broadcast(delivery.clone()), delivery.qos)
+        {
+            state.shared_unstored.push((group, logged.offset));
+        }
+        self.put_held(state, turn, publish, Held::Broadcast(delivery));
+    }
+
     fn send_broadcast(&self, state: &mut State, turn: &mut Turn<'_>, delivery: BroadcastDelivery) {
-        let Some(publish) = broadcast_publish(&delivery, turn.now) else {
+        let Some(publish) = delivery_publish(&delivery, turn.now) else {
             bump(&self.broker.counters.broadcast_expired);
             return;
         };
@@ -556,8 +592,7 @@ impl Connection {
         if self.ends_too_large(state, &publish) {
             return Sent::Ended;
         }
-        let to_be_stored =
-            state.expiry_seconds > 0 && state.stored && held.is_stored_first(publish.qos);
+        let to_be_stored = self.is_stored_first(state, &held, publish.qos);
         let Some(packet_id) = state.inflight.send(held, publish.qos) else {
             return Sent::No;
         };
@@ -569,6 +604,11 @@ impl Connection {
             return Sent::Yes;
         }
         self.put(state, turn, publish)
+    }
+
+    /// Whether the store has to know of a delivery before it goes out.
+    fn is_stored_first(&self, state: &State, held: &Held, qos: u8) -> bool {
+        state.expiry_seconds > 0 && state.stored && held.is_stored_first(qos)
     }
 
     fn put(&self, state: &mut State, turn: &mut Turn<'_>, publish: OutgoingPublish) -> Sent {

@@ -192,7 +192,8 @@ impl Broker {
                 && subscriber.subscription.qos > 0
                 && is_for(subscriber, message);
         });
-        owed
+        drop(index);
+        owed || self.is_owed_to_a_group(message)
     }
 
     /// Hands a message that is kept nowhere to those it is for.
@@ -209,6 +210,8 @@ impl Broker {
             let delivery = BroadcastDelivery {
                 message: message.clone(),
                 logged: None,
+                group: None,
+                record: None,
                 published: now.since_start,
                 aged: 0,
                 qos: combined.qos.min(message.qos),
@@ -217,6 +220,7 @@ impl Broker {
             };
             self.offer_broadcast(&combined.session, delivery, logged.as_ref());
         }
+        self.hand_to_groups(&message, logged.as_ref(), now);
     }
 
     /// The sessions a message is for. Overlapping subscriptions of one client make one delivery:
@@ -273,6 +277,11 @@ impl Broker {
                 }
                 state.wake_writer();
             }
+        }
+        let displaced = state.broadcast.take_displaced();
+        drop(state);
+        if !displaced.is_empty() {
+            self.return_to_groups(displaced, self.now());
         }
     }
 }

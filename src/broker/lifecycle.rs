@@ -14,6 +14,8 @@ use super::counters::bump;
 use super::packet::Disconnect;
 use super::queue::WorkerId;
 use super::reason::{Reason, Refusal};
+use super::session::broadcast::BroadcastDelivery;
+use super::session::inflight::Held;
 use super::session::retained_pass::RetainedPasses;
 use super::session::{Session, State};
 use super::time::Now;
@@ -30,6 +32,8 @@ pub(crate) struct Detached {
     will: Option<(ArmedWill, WillCause)>,
     /// The writes it calls for; empty while a CONNECT of the same client decides what is stored.
     writes: Vec<Operation>,
+    /// Messages of groups that go back to them.
+    returns: Vec<BroadcastDelivery>,
     /// What becomes of its Will, which is this end's to say whoever comes next.
     will_writes: Vec<Operation>,
 }
@@ -95,6 +99,7 @@ impl Broker {
                 }
             }
         }
+        self.return_to_groups(detached.returns, now);
         let session = detached.session;
         let mut operations = detached.writes;
         operations.extend(detached.will_writes);
@@ -148,6 +153,7 @@ impl Broker {
             queues: std::mem::take(&mut state.queues).into_iter().collect(),
             will: None,
             writes: Vec::new(),
+            returns: Vec::new(),
             will_writes: Vec::new(),
         };
         // The queue returns them as it learns that the worker is gone.
@@ -157,6 +163,12 @@ impl Broker {
         state.unstored.clear();
         state.stored_out.clear();
         let kept = fate != Fate::Ended && state.expiry_seconds > 0;
+        detached.returns = state.broadcast.take_shared();
+        state.refused_groups.clear();
+        if !kept {
+            self.store_returns(session, state);
+            self.take_back_shared(state, &mut detached.returns);
+        }
         if kept {
             state.broadcast.away();
             state.retained.away();
@@ -241,6 +253,32 @@ impl Broker {
         detached
     }
 
+    /// What a group handed to a session that ends is the group's again, if its client cannot have it
+    /// for good: at QoS 2 it may, so that is dropped.
+    fn take_back_shared(&self, state: &mut State, returns: &mut Vec<BroadcastDelivery>) {
+        let mut back = Vec::new();
+        for on_its_way in state.inflight.on_their_way() {
+            let Held::Broadcast(delivery) = on_its_way.held else {
+                continue;
+            };
+            let Some(group) = &delivery.group else {
+                continue;
+            };
+            if on_its_way.qos == 1 {
+                back.push(delivery);
+            } else {
+                group.is_done_with(&delivery);
+                bump(&self.counters.shared_unreceived);
+            }
+        }
+        state
+            .inflight
+            .remove_where(|held| matches!(held, Held::Broadcast(d) if d.group.is_some()));
+        // Ahead of what waited behind them.
+        back.append(returns);
+        *returns = back;
+    }
+
     /// Ends an away session whose time has come, or publishes the Will it left waiting; whichever
     /// is due. Nothing where its client is back, or about to be.
     pub(crate) fn session_due(self: &Arc<Self>, session: &Arc<Session>, now: Now) {
@@ -276,6 +314,7 @@ impl Broker {
                     queues: Vec::new(),
                     will,
                     writes: Vec::new(),
+                    returns: Vec::new(),
                     will_writes: Vec::new(),
                 }
             }
@@ -296,6 +335,9 @@ impl Broker {
 
     /// Writes a batch about a client's session that nobody waits for.
     pub(crate) fn submit_session_write(&self, client_id: &Arc<str>, batch: Batch) {
+        if batch.operations.is_empty() {
+            return;
+        }
         let client = client_id.clone();
         self.session_store.submit(
             batch,

@@ -36,6 +36,7 @@ mod retained;
 mod session;
 pub mod settings;
 mod shape;
+mod share;
 mod subscribe;
 mod sweep;
 pub mod time;
@@ -72,6 +73,7 @@ use fanout::Subscriber;
 use queue::Clock;
 use retained::Retained;
 use settings::Settings;
+use share::Groups;
 use sweep::Schedule;
 use topic::{ChannelIndex, Routes, SubscriptionTrie};
 use wake::Committed;
@@ -92,6 +94,7 @@ pub struct Broker {
     /// What sessions that outlive their connection are owed of broadcast.
     pub(crate) log: BroadcastLog,
     pub(crate) retained: Retained,
+    pub(crate) groups: Groups,
     pub(crate) counters: Counters,
     pub(crate) registry: Mutex<Registry>,
     subscriptions: RwLock<SubscriptionTrie<u64, Subscriber>>,

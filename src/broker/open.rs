@@ -17,6 +17,7 @@ use super::session::reader::Reader;
 use super::session::record::{SessionRecord, SubscriptionRecord};
 use super::session::{Form, Session, Subscription};
 use super::settings::Settings;
+use super::share::Groups;
 use super::sweep::Schedule;
 use super::time::Now;
 use super::topic::{ChannelIndex, RouteConflict, Routes, SubscribeFilter, SubscriptionTrie};
@@ -108,6 +109,7 @@ impl Broker {
         if !stores.iter().any(|held| Arc::ptr_eq(held, retained)) {
             stores.push(retained.clone());
         }
+        let share_expires_after = setup.settings.share_expires_after;
         let broker = Arc::new(Broker {
             settings: setup.settings,
             routes,
@@ -115,6 +117,7 @@ impl Broker {
             stores,
             log: BroadcastLog::new(setup.session_store.clone(), setup.broadcast_log),
             retained: Retained::new(setup.retained),
+            groups: Groups::new(share_expires_after),
             session_store: setup.session_store,
             counters: super::counters::Counters::default(),
             registry: Mutex::new(Registry::default()),
@@ -187,6 +190,7 @@ impl Broker {
             let positions = positions.remove(&client_id[..]).unwrap_or_default();
             self.restore_session(name, &record, positions, &mut windows, now);
         }
+        self.restore_ledgers()?;
         self.restore_broadcast(windows, now);
         // Positions without a session are of a client whose session has ended.
         for (client_id, positions) in positions {
@@ -300,9 +304,7 @@ impl Broker {
                     .ok_or("there is no such append channel")?;
                 (Form::SeekReplies, Vec::new())
             }
-            SubscribeFilter::Shared { .. } => {
-                return Err("this form is not supported by this version".into());
-            }
+            SubscribeFilter::Shared { filter, .. } => (Form::Shared(filter), Vec::new()),
         };
         let from = stored
             .from

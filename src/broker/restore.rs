@@ -25,6 +25,7 @@ use super::session::broadcast::{BroadcastDelivery, Offered};
 use super::session::inflight::{Held, OnItsWay, Phase};
 use super::session::window::{What, Window};
 use super::session::{Session, State};
+use super::share::decide_shared;
 use super::time::Now;
 use super::topic::ChannelIndex;
 
@@ -35,7 +36,7 @@ pub(super) struct Windows {
 }
 
 /// An entry of the broadcast log.
-type Entry = (Arc<Message>, Arc<Logged>);
+pub(super) type Entry = (Arc<Message>, Arc<Logged>);
 
 impl Windows {
     /// Reads all of them.
@@ -89,16 +90,22 @@ impl Broker {
     /// Puts back what was on its way, then what is owed besides.
     pub(super) fn restore_broadcast(self: &Arc<Self>, windows: Windows, now: Now) {
         let mut entries: BTreeMap<u64, Entry> = BTreeMap::new();
+        for window in windows.stored.values() {
+            self.return_handed_out(window);
+        }
         for (session, window) in windows.restored {
             let mut state = session.lock();
-            if !state.ended {
+            if state.ended {
+                self.return_handed_out(&window);
+            } else {
                 self.restore_window(&mut state, &window, &mut entries, now);
             }
         }
         for item in self.log.store.unresolved(self.log.channel) {
             let entry = entries.remove(&item.offset);
-            if let Some((message, logged)) = entry.or_else(|| self.log_entry(item.offset)) {
-                self.owe(&message, &logged, now);
+            if let Some(entry) = entry.or_else(|| self.log_entry(item.offset)) {
+                self.owe(&entry.0, &entry.1, now);
+                self.owe_to_groups(&entry, now);
             }
         }
         // A window without a session is of one that has ended.
@@ -136,18 +143,17 @@ impl Broker {
         for entry in &window.entries {
             let held = match &entry.what {
                 What::Broadcast { offset } => {
-                    if !entries.contains_key(offset)
-                        && let Some(found) = self.log_entry(*offset)
-                    {
-                        entries.insert(*offset, found);
-                    }
-                    entries.get(offset).map(|(message, logged)| {
+                    self.find_entry(*offset, entries).map(|(message, logged)| {
                         let mut delivery = owed(message, logged, now);
                         delivery.qos = entry.qos;
                         self.decide_for(state, &mut delivery);
                         state.broadcast.restore_sent(&delivery);
                         Held::Broadcast(delivery)
                     })
+                }
+                What::Shared { offset, group } => {
+                    self.restore_handed_out(group, *offset, false);
+                    self.restore_shared(state, *offset, group, entry.qos, entries, now)
                 }
                 What::Append { channel, offset } => self.held_record(state, *channel, *offset),
                 What::Gone => None,
@@ -165,6 +171,49 @@ impl Broker {
                 held,
             });
         }
+    }
+
+    /// What groups had handed to a session that has ended is theirs again, where its client cannot have
+    /// it for good.
+    fn return_handed_out(&self, window: &Window) {
+        for entry in &window.entries {
+            if let What::Shared { offset, group } = &entry.what
+                && entry.qos == 1
+            {
+                self.restore_handed_out(group, *offset, true);
+            }
+        }
+    }
+
+    fn find_entry<'a>(
+        &self,
+        offset: u64,
+        entries: &'a mut BTreeMap<u64, Entry>,
+    ) -> Option<&'a Entry> {
+        if !entries.contains_key(&offset)
+            && let Some(found) = self.log_entry(offset)
+        {
+            entries.insert(offset, found);
+        }
+        entries.get(&offset)
+    }
+
+    fn restore_shared(
+        &self,
+        state: &mut State,
+        offset: u64,
+        group: &str,
+        qos: u8,
+        entries: &mut BTreeMap<u64, Entry>,
+        now: Now,
+    ) -> Option<Held> {
+        let (message, logged) = self.find_entry(offset, entries)?;
+        let mut delivery = owed(message, logged, now);
+        delivery.group = self.groups.by_name(group);
+        decide_shared(state, &mut delivery);
+        delivery.qos = qos;
+        state.broadcast.restore_sent(&delivery);
+        Some(Held::Broadcast(delivery))
     }
 
     /// Identifiers and RETAIN of what is sent again are those of the subscriptions there are; its
@@ -232,11 +281,13 @@ impl Broker {
 }
 
 /// A delivery of what was published before this process. How it goes out is decided when it does.
-fn owed(message: &Arc<Message>, logged: &Arc<Logged>, now: Now) -> BroadcastDelivery {
+pub(super) fn owed(message: &Arc<Message>, logged: &Arc<Logged>, now: Now) -> BroadcastDelivery {
     let received_at = message.received_at.unwrap_or(now.unix_ms);
     BroadcastDelivery {
         message: message.clone(),
         logged: Some(logged.clone()),
+        group: None,
+        record: None,
         published: now.since_start,
         aged: now.unix_ms.saturating_sub(received_at) / 1000,
         qos: message.qos,

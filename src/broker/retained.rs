@@ -162,6 +162,8 @@ pub(super) fn retained_delivery(
     Some(BroadcastDelivery {
         message: Arc::new(record.message.clone()),
         logged: None,
+        group: None,
+        record: None,
         published: now.since_start,
         aged: now.unix_ms.saturating_sub(received_at) / 1000,
         qos: selection.qos,

@@ -35,6 +35,8 @@ pub struct Settings {
     pub max_inflight_per_client: usize,
     /// How long a QoS 2 publish waits for its PUBREL.
     pub exactly_once_expires_after: Duration,
+    /// How long a shared group holds a message that no member takes; `None`: as long as it takes.
+    pub share_expires_after: Option<Duration>,
     /// A stored position lags what was acknowledged by at most this.
     pub ack_commit_interval: Duration,
     /// Whether MQTT 3.1.1 is admitted.
@@ -59,6 +61,7 @@ impl Default for Settings {
             session_queue_bytes: 1024 * 1024,
             max_inflight_per_client: 20,
             exactly_once_expires_after: Duration::from_secs(300),
+            share_expires_after: None,
             ack_commit_interval: Duration::from_millis(200),
             admit_v311: true,
         }

@@ -33,9 +33,30 @@ pub(super) fn shape(
     out.into()
 }
 
+/// A message of a session's queue for its client: broadcast, or a record of a channel that a group
+/// handed to it, which never expires.
+pub(super) fn delivery_publish(delivery: &BroadcastDelivery, now: Now) -> Option<OutgoingPublish> {
+    let Some((_, offset)) = delivery.record else {
+        return broadcast_publish(delivery, now);
+    };
+    let record = Record {
+        offset,
+        message: delivery.message.as_ref().clone(),
+    };
+    Some(OutgoingPublish {
+        packet_id: 0,
+        qos: delivery.qos,
+        dup: false,
+        retain: delivery.retain,
+        topic: record.message.topic.clone(),
+        payload: record.message.payload.clone(),
+        properties: shape(&record, None, &delivery.identifiers, now),
+    })
+}
+
 /// A broadcast message for one subscriber; `None` where its expiry ran out while it waited
 /// (MQTT-3.3.2-5). It carries none of the broker's labels.
-pub(super) fn broadcast_publish(delivery: &BroadcastDelivery, now: Now) -> Option<OutgoingPublish> {
+fn broadcast_publish(delivery: &BroadcastDelivery, now: Now) -> Option<OutgoingPublish> {
     let message = &delivery.message;
     let mut properties = Vec::with_capacity(message.properties.len() + 32);
     if let Some(expiry) = message.expiry_seconds {

@@ -66,6 +66,16 @@ impl Connection {
             ));
             return Flow::Stop;
         }
+        let of_a_group = |request: &&SubscribeRequest| request.filter.starts_with("$share/");
+        let mut shared = subscribe.filters.iter().filter(of_a_group);
+        if shared.any(|request| request.no_local) {
+            drop(state);
+            self.close(Refusal::new(
+                Reason::ProtocolError,
+                "a shared subscription has no No Local (MQTT-3.8.3-4)",
+            ));
+            return Flow::Stop;
+        }
         if protocol == Protocol::V311
             && let Some(no_filter) = subscribe
                 .filters
@@ -240,11 +250,8 @@ impl Connection {
             Ok(SubscribeFilter::Queue { queue }) => {
                 return self.grant_queue(state, protocol, subscribe, request, &queue, changes);
             }
-            Ok(SubscribeFilter::Shared { .. }) => {
-                return Err(Refusal::new(
-                    Reason::SharedSubscriptionsNotSupported,
-                    "shared subscriptions are not supported by this version; subscribe to the filter itself",
-                ));
+            Ok(SubscribeFilter::Shared { filter, .. }) => {
+                return self.grant_shared(state, protocol, (subscribe, request), &filter, changes);
             }
             Ok(SubscribeFilter::SeekReply { channel }) => {
                 return self.grant_seek_replies(state, subscribe, request, &channel, changes);
@@ -368,6 +375,48 @@ impl Connection {
         });
         changes.queues.push(index);
         Ok(1)
+    }
+
+    fn grant_shared(
+        &self,
+        state: &mut State,
+        protocol: Protocol,
+        (subscribe, request): (&Subscribe, &SubscribeRequest),
+        filter: &TopicFilter,
+        changes: &mut Changes,
+    ) -> Result<u8, Refusal> {
+        if protocol == Protocol::V311 {
+            return Err(Refusal::new(
+                Reason::TopicFilterInvalid,
+                "shared subscriptions are of MQTT 5",
+            ));
+        }
+        self.check_room(state, request, 0, 0)?;
+        let qos = request.qos.min(2);
+        let text: Arc<str> = request.filter.as_str().into();
+        let before = state.subscriptions.get(&text).cloned();
+        let subscription = Arc::new(Subscription {
+            form: Form::Shared(filter.clone()),
+            qos,
+            no_local: false,
+            retain_as_published: request.retain_as_published,
+            identifier: subscribe.identifier,
+            reaches: Vec::new(),
+            from: BTreeMap::new(),
+            log_from: 0,
+            partition: None,
+        });
+        state.put_subscription(text.clone(), subscription.clone());
+        self.broker.join_group(&text, filter, &self.session);
+        if state.expiry_seconds > 0 {
+            self.broker.store_group(&text, &self.session);
+        }
+        changes.filters.push(Granted {
+            filter: text,
+            subscription,
+            before,
+        });
+        Ok(qos)
     }
 
     /// Nothing is published there, so the grant costs nothing and a client that filters what it is
@@ -705,9 +754,13 @@ impl Broker {
     ) -> Option<Arc<Subscription>> {
         let removed = state.take_subscription(filter)?;
         state.retained.end(filter);
-        if let Form::Plain(filter) = &removed.form {
-            state.matching.remove(filter, &());
-            self.unindex(filter, session);
+        match &removed.form {
+            Form::Plain(filter) => {
+                state.matching.remove(filter, &());
+                self.unindex(filter, session);
+            }
+            Form::Shared(_) => self.leave_group(filter, session),
+            Form::Queue(_) | Form::SeekReplies => {}
         }
         Some(removed)
     }
@@ -720,9 +773,13 @@ impl Broker {
         filter: &str,
         subscription: Arc<Subscription>,
     ) {
-        if let Form::Plain(plain) = &subscription.form {
-            state.matching.insert(plain, (), subscription.clone());
-            self.index(plain, session, subscription.clone());
+        match &subscription.form {
+            Form::Plain(plain) => {
+                state.matching.insert(plain, (), subscription.clone());
+                self.index(plain, session, subscription.clone());
+            }
+            Form::Shared(shared) => self.join_group(&filter.into(), shared, session),
+            Form::Queue(_) | Form::SeekReplies => {}
         }
         state.put_subscription(filter.into(), subscription);
     }

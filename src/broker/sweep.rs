@@ -270,6 +270,7 @@ impl Broker {
             self.sweep_readers(ChannelIndex(index), store_skipped);
         }
         self.sweep_retained(now);
+        self.sweep_groups(now);
         self.log.resolve_done();
     }
 

@@ -117,7 +117,7 @@ impl Connection {
         forms
             .filter_map(|subscription| match subscription.form {
                 Form::Queue(queue) => Some(queue),
-                Form::Plain(_) | Form::SeekReplies => None,
+                Form::Plain(_) | Form::Shared(_) | Form::SeekReplies => None,
             })
             .collect()
     }

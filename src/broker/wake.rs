@@ -56,6 +56,7 @@ impl Broker {
             *woken_to = (*woken_to).max(record.offset + 1);
         }
         self.wake_dead_letter_readers();
+        self.hand_records_to_groups();
         ran
     }
 

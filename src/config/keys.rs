@@ -8,7 +8,7 @@ mod channels;
 use Kind::{Duration, NotYet, Refused, Size, Whole};
 use WhenAbsent::Absent;
 pub(super) use broker::{
-    BROKER, LIMITS, LISTEN, LOG_PROVIDER, MQTT, QOS2, RETAINED, ROOT, SESSION, STORAGE, TCP,
+    BROKER, LIMITS, LISTEN, LOG_PROVIDER, MQTT, QOS2, RETAINED, ROOT, SESSION, SHARE, STORAGE, TCP,
 };
 pub(super) use channels::{APPEND, LATEST, QUEUE, RETRY};
 
@@ -145,7 +145,7 @@ const fn count(min: u64, max: u64) -> Kind {
 }
 
 /// Every section, in the order of the documentation, with its heading there.
-pub(super) static SECTIONS: [(&str, &Section); 15] = [
+pub(super) static SECTIONS: [(&str, &Section); 16] = [
     ("The file", &ROOT),
     ("`broker`", &BROKER),
     ("`broker.mqtt`", &MQTT),
@@ -155,6 +155,7 @@ pub(super) static SECTIONS: [(&str, &Section); 15] = [
     ("`broker.storage.providers.<name>`", &LOG_PROVIDER),
     ("`broker.session`", &SESSION),
     ("`broker.retained`", &RETAINED),
+    ("`broker.share`", &SHARE),
     ("`broker.qos2`", &QOS2),
     ("`broker.limits`", &LIMITS),
     ("`channels.<name>` with `type: append`", &APPEND),

@@ -29,7 +29,7 @@ pub use finding::{Finding, Findings, Position};
 pub use model::{
     AppendSettings, Backoff, Broker, Channel, ChannelSettings, Config, Durability, LatestSettings,
     Limits, LogLevel, LogProvider, Mqtt, ProtocolVersion, PublishCommit, Qos2, QueueSettings,
-    Retained, Retry, Session, Start, Storage, TcpListener,
+    Retained, Retry, Session, Share, Start, Storage, TcpListener,
 };
 
 /// The largest configuration file that is read, bytes.

@@ -32,6 +32,8 @@ pub struct Broker {
     pub session: Session,
     /// What is kept of broadcast messages with RETAIN.
     pub retained: Retained,
+    /// What is held for shared subscriptions.
+    pub share: Share,
     /// The bounds of what is published at QoS 2.
     pub qos2: Qos2,
     /// The bound of everything a client can make the broker hold.
@@ -158,6 +160,13 @@ pub struct Retained {
     pub storage: String,
     /// How long the value of a quiet topic is kept; `None`: for ever.
     pub retention_period: Option<Duration>,
+}
+
+/// `broker.share`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// How long a message that no member takes is held; `None`: as long as it takes.
+    pub expires_after: Option<Duration>,
 }
 
 /// `broker.qos2`.

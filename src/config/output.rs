@@ -93,6 +93,8 @@ impl Writer {
             out.line("storage", &quote(&broker.retained.storage))?;
             out.period("retention_period", broker.retained.retention_period)
         })?;
+        let share = broker.share.expires_after;
+        self.below("share", |out| out.period("expires_after", share))?;
         self.below("qos2", |out| {
             let most = broker.qos2.max_inflight_per_client;
             out.line("max_inflight_per_client", &most.to_string())?;

@@ -5,7 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use super::finding::{Finding, Position};
 use super::keys;
 use super::model::{
-    Broker, Limits, LogLevel, Mqtt, ProtocolVersion, Qos2, Retained, Session, Storage, TcpListener,
+    Broker, Limits, LogLevel, Mqtt, ProtocolVersion, Qos2, Retained, Session, Share, Storage,
+    TcpListener,
 };
 use super::read_storage::{check_provider, read_storage};
 use super::value::show_size;
@@ -29,6 +30,7 @@ pub(super) struct BrokerParts {
     storage: Option<Storage>,
     session: Option<Session>,
     retained: Option<Retained>,
+    share: Option<Share>,
     qos2: Option<Qos2>,
     limits: Option<Limits>,
 }
@@ -56,6 +58,7 @@ impl BrokerParts {
             storage: self.storage?,
             session: self.session?,
             retained: self.retained?,
+            share: self.share?,
             qos2: self.qos2?,
             limits: self.limits?,
         })
@@ -77,6 +80,7 @@ pub(super) fn read_broker(node: &Node, findings: &mut Vec<Finding>) -> BrokerPar
     let session = read_session(session_node, storage.as_ref(), findings);
     let retained_node = fields.section("retained").unwrap_or(&absent);
     let retained = read_retained(retained_node, storage.as_ref(), findings);
+    let share = read_share(fields.section("share").unwrap_or(&absent), findings);
     let qos2 = read_qos2(fields.section("qos2").unwrap_or(&absent), findings);
     BrokerParts {
         id: fields.text("id").map(str::to_owned),
@@ -85,6 +89,7 @@ pub(super) fn read_broker(node: &Node, findings: &mut Vec<Finding>) -> BrokerPar
         storage,
         session,
         retained,
+        share,
         qos2,
         limits,
     }
@@ -266,6 +271,13 @@ fn read_retained(
     Some(Retained {
         storage: provider_of(&fields, "broker.retained.storage", storage?, findings),
         retention_period: fields.duration_or_none("retention_period")?,
+    })
+}
+
+fn read_share(node: &Node, findings: &mut Vec<Finding>) -> Option<Share> {
+    let fields = read_section(node, &keys::SHARE, "broker.share", findings);
+    Some(Share {
+        expires_after: fields.duration_or_none("expires_after")?,
     })
 }
 

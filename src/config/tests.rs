@@ -163,7 +163,6 @@ fn a_key_of_the_full_product_is_refused_by_name() {
     for (mark, line) in [
         ("#broker", "pid_file: /run/saguin.pid"),
         ("#broker", "operations: {}"),
-        ("#broker", "share: {expires_after: 1d}"),
         ("#broker", "limits: {publish_rate: none}"),
         ("#broker", "limits: {publish_bytes: none}"),
         ("#broker", "limits: {max_connect_rate: 500}"),

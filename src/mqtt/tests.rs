@@ -212,7 +212,7 @@ async fn the_connack_says_what_is_served() {
     assert_eq!(said.receive_maximum, Some(1024));
     assert_eq!(said.maximum_qos, None);
     assert_eq!(said.retain_available, Some(true));
-    assert_eq!(said.shared_subscription_available, Some(false));
+    assert_eq!(said.shared_subscription_available, Some(true));
     assert_eq!(said.topic_alias_maximum, Some(16));
     assert_eq!(said.maximum_packet_size, Some(1024 * 1024));
     assert!(said.assigned_client_id.is_some());

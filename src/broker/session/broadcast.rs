@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::broker::broadcast_log::Logged;
+use crate::broker::share::Group;
+use crate::broker::topic::ChannelIndex;
 use crate::storage::Message;
 
 /// A broadcast message on its way to one subscriber. The message itself is shared by all of them.
@@ -14,6 +16,10 @@ pub(crate) struct BroadcastDelivery {
     /// The session's share of the entry in the broadcast log, where the message is kept for it. QoS,
     /// RETAIN and identifiers are then decided again when it is sent.
     pub logged: Option<Arc<Logged>>,
+    /// The shared group it was handed out by.
+    pub group: Option<Arc<Group>>,
+    /// Where it lies, if it is of a channel: a group's only.
+    pub record: Option<(ChannelIndex, u64)>,
     /// When it was published, on the clock that never steps: what its expiry counts from.
     pub published: Duration,
     /// Seconds it had waited by then: before this process was started.
@@ -56,6 +62,10 @@ pub(crate) enum Offered {
 pub(crate) struct BroadcastQueue {
     waiting: VecDeque<BroadcastDelivery>,
     waiting_bytes: u64,
+    /// How many of those waiting are to be acknowledged.
+    waiting_acked: usize,
+    /// What groups had handed to this session and it gave up for something of its own.
+    displaced: Vec<BroadcastDelivery>,
     /// QoS 1 and 2 on the wire and not acknowledged.
     sent_bytes: u64,
     /// Of the broadcast log, everything below this has been taken or given up.
@@ -75,11 +85,16 @@ impl BroadcastQueue {
             let Some(oldest) = self.waiting.pop_front() else {
                 return Offered::Dropped;
             };
-            self.waiting_bytes -= oldest.cost();
-            self.passed(&oldest);
-            given_up += 1;
+            self.left(&oldest);
+            if oldest.group.is_some() {
+                // Another member may have room for it.
+                self.displaced.push(oldest);
+            } else {
+                given_up += 1;
+            }
         }
         self.waiting_bytes += cost;
+        self.waiting_acked += usize::from(delivery.qos > 0);
         self.waiting.push_back(delivery);
         Offered::Taken { given_up }
     }
@@ -92,13 +107,43 @@ impl BroadcastQueue {
             return None;
         }
         let delivery = self.waiting.pop_front()?;
-        self.waiting_bytes -= delivery.cost();
-        self.passed(&delivery);
+        self.left(&delivery);
         if self.waiting.is_empty() {
             // An idle client keeps no room for the burst it once had.
             self.waiting = VecDeque::new();
         }
         Some(delivery)
+    }
+
+    /// Whether one more fits without anything being given up for it.
+    pub fn has_room(&self, delivery: &BroadcastDelivery, max_bytes: u64) -> bool {
+        self.waiting_bytes + self.sent_bytes + delivery.cost() <= max_bytes
+    }
+
+    /// How many that wait are to be acknowledged.
+    pub fn waiting_acked(&self) -> usize {
+        self.waiting_acked
+    }
+
+    /// What of groups was given up since the last call, to be returned to them.
+    pub fn take_displaced(&mut self) -> Vec<BroadcastDelivery> {
+        std::mem::take(&mut self.displaced)
+    }
+
+    /// Takes out what groups handed to this session and it has not sent.
+    pub fn take_shared(&mut self) -> Vec<BroadcastDelivery> {
+        let waiting = std::mem::take(&mut self.waiting);
+        let (shared, own) = waiting
+            .into_iter()
+            .partition::<VecDeque<_>, _>(|delivery| delivery.group.is_some());
+        self.waiting = own;
+        self.recount();
+        shared.into()
+    }
+
+    fn recount(&mut self) {
+        self.waiting_bytes = self.waiting.iter().map(BroadcastDelivery::cost).sum();
+        self.waiting_acked = self.waiting.iter().filter(|d| d.qos > 0).count();
     }
 
     /// Whether a QoS 1 or 2 message has to wait for what is on the wire already.
@@ -121,8 +166,12 @@ impl BroadcastQueue {
         self.sent(delivery);
     }
 
-    fn passed(&mut self, delivery: &BroadcastDelivery) {
-        if let Some(logged) = &delivery.logged {
+    /// One that waited is taken or given up.
+    fn left(&mut self, delivery: &BroadcastDelivery) {
+        self.waiting_bytes -= delivery.cost();
+        self.waiting_acked -= usize::from(delivery.qos > 0);
+        // Where a group is is in its own ledger.
+        if let (Some(logged), None) = (&delivery.logged, &delivery.group) {
             self.taken_to = self.taken_to.max(logged.offset + 1);
         }
     }
@@ -141,7 +190,7 @@ impl BroadcastQueue {
     pub fn away(&mut self) {
         self.waiting.retain(|delivery| delivery.qos > 0);
         self.waiting.shrink_to_fit();
-        self.waiting_bytes = self.waiting.iter().map(BroadcastDelivery::cost).sum();
+        self.recount();
     }
 
     /// Forgets everything; returns how many messages were waiting.
@@ -175,6 +224,8 @@ mod tests {
                 qos,
             }),
             logged: None,
+            group: None,
+            record: None,
             published: Duration::ZERO,
             aged: 0,
             qos,

@@ -35,6 +35,7 @@ use super::packet::{Connect, Outgoing, Protocol};
 use super::queue::JobOffer;
 use super::reason::{Reason, Refusal};
 use super::request::{MAX_REQUESTS, Request};
+use super::share::Group;
 use super::topic::{ChannelIndex, Partition, SubscriptionTrie, TopicFilter};
 use super::will::ArmedWill;
 
@@ -115,6 +116,10 @@ pub(crate) struct State {
     pub holds: BTreeMap<u16, Hold>,
     /// Packets whose identifiers the store has to have first; they go with its next write.
     pub unstored: Vec<Outgoing>,
+    /// Messages of groups that went out and whose window is still to be written.
+    pub shared_unstored: Vec<(Arc<Group>, u64)>,
+    /// Groups that found no room here and are asked again when there is some.
+    pub refused_groups: Vec<Arc<Group>>,
     /// Packets whose identifiers are stored, waiting for the writer.
     pub stored_out: VecDeque<Outgoing>,
     /// A write of the window is on its way to the store.
@@ -172,6 +177,8 @@ pub(crate) enum Form {
     Plain(TopicFilter),
     /// `$saguin/queue/<queue>`.
     Queue(ChannelIndex),
+    /// `$share/<group>/<filter>`.
+    Shared(TopicFilter),
     /// `$saguin/consumer/<channel>/seek/reply`. Replies go to who asked, subscribed or not.
     SeekReplies,
 }
@@ -333,6 +340,8 @@ impl Session {
                 retained: RetainedPasses::default(),
                 holds: BTreeMap::new(),
                 unstored: Vec::new(),
+                shared_unstored: Vec::new(),
+                refused_groups: Vec::new(),
                 stored_out: VecDeque::new(),
                 window_writing: false,
                 window_dirty: false,
@@ -526,8 +535,14 @@ impl State {
             let qos_2 = on_its_way.qos == 2;
             let what = match &on_its_way.held {
                 Held::Broadcast(delivery) => match &delivery.logged {
-                    Some(logged) => What::Broadcast {
-                        offset: logged.offset,
+                    Some(logged) => match &delivery.group {
+                        Some(group) => What::Shared {
+                            offset: logged.offset,
+                            group: group.name.to_string(),
+                        },
+                        None => What::Broadcast {
+                            offset: logged.offset,
+                        },
                     },
                     None if qos_2 => What::Gone,
                     None => return None,

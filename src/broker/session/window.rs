@@ -42,6 +42,8 @@ pub(crate) enum What {
     Append { channel: u32, offset: u64 },
     /// A message that is kept nowhere: of QoS 2, to close its exchange.
     Gone,
+    /// An entry of the broadcast log that a group handed to this session.
+    Shared { offset: u64, group: String },
 }
 
 impl Window {

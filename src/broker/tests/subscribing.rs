@@ -19,10 +19,7 @@ fn a_filter_is_granted_or_refused_by_its_rule() {
         ("$saguin/queue/none", Refused(Reason::TopicFilterInvalid)),
         ("$saguin/queue/events", Refused(Reason::TopicFilterInvalid)),
         ("$saguin/queue/+", Refused(Reason::TopicFilterInvalid)),
-        (
-            "$share/g/a",
-            Refused(Reason::SharedSubscriptionsNotSupported),
-        ),
+        ("$share/g/a", Granted(1)),
         (
             "$saguin/consumer/state/seek/reply",
             Refused(Reason::TopicFilterInvalid),

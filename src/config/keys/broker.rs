@@ -59,6 +59,12 @@ pub(in crate::config) static BROKER: Section = Section {
             "What is kept of broadcast messages with RETAIN.",
         ),
         key(
+            "share",
+            Below,
+            Absent("its defaults"),
+            "What is held for shared subscriptions.",
+        ),
+        key(
             "qos2",
             Below,
             Absent("its defaults"),
@@ -72,7 +78,6 @@ pub(in crate::config) static BROKER: Section = Section {
         ),
         not_yet("pid_file"),
         not_yet("operations"),
-        not_yet("share"),
     ],
 };
 
@@ -316,6 +321,17 @@ pub(in crate::config) static RETAINED: Section = Section {
             "How long the value of a quiet topic is kept. The publisher's own expiry ends it earlier.",
         ),
     ],
+};
+
+pub(in crate::config) static SHARE: Section = Section {
+    about: "What is held for shared subscriptions. A group with a member whose session is kept holds QoS 1 \
+            and 2 messages that no member can take, as many as `limits.session_queue_bytes` says.",
+    keys: &[key(
+        "expires_after",
+        period_or_none(),
+        Is("none"),
+        "How long such a message is held. Then it is dropped.",
+    )],
 };
 
 pub(in crate::config) static QOS2: Section = Section {

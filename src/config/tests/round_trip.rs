@@ -95,6 +95,7 @@ proptest! {
         queue in some_keys("`channels.<name>` with `type: queue`"),
         provider in some_keys("`broker.storage.providers.<name>`"),
         retained in some_keys("`broker.retained`"),
+        share in some_keys("`broker.share`"),
         qos2 in some_keys("`broker.qos2`"),
         id in "[ -~é\u{2028}😀]{1,40}",
     ) {
@@ -106,8 +107,10 @@ proptest! {
             .map(|(kind, keys)| format!("{kind}:\n  {{type: {kind}, {}}}\n", flow(&keys)));
         let text = with(&[
             ("#broker", &format!(
-                "limits: {{{}}}\nretained: {{{}}}\nqos2: {{{}}}",
-                flow(&limits), flow(&retained), flow(&qos2),
+                "limits: {{{}}}\nretained: {{{}}}\nshare: {{{}}}\nqos2: {{{}}}",
+                flow(&limits), flow(&retained),
+                flow(&share),
+                flow(&qos2),
             )),
             ("#provider", &provider.concat()),
             ("#channels", &channels.concat()),
