@@ -43,10 +43,22 @@ pub struct Burst {
 struct Owed {
     /// Its place among the PUBACKs; `None` at QoS 0.
     ticket: Option<u64>,
-    channel: ChannelIndex,
-    topic: Bytes,
-    /// Of a job, what a worker may be offered as soon as it is stored.
-    job: Option<Message>,
+    by: Kept,
+}
+
+/// What keeps one of them.
+enum Kept {
+    Channel {
+        channel: ChannelIndex,
+        topic: Bytes,
+    },
+    /// A queue: what a worker may be offered as soon as it is stored.
+    Queue {
+        channel: ChannelIndex,
+        job: Box<Message>,
+    },
+    /// The broadcast log.
+    Log(Arc<Message>),
 }
 
 impl Burst {
@@ -97,9 +109,12 @@ impl Connection {
         burst.last = Some((topic.clone(), channel));
         burst.owed.push(Owed {
             ticket,
-            channel,
-            topic,
-            job: (kept.kind == ChannelKind::Queue).then(|| message.clone()),
+            by: if kept.kind == ChannelKind::Queue {
+                let job = Box::new(message.clone());
+                Kept::Queue { channel, job }
+            } else {
+                Kept::Channel { channel, topic }
+            },
         });
         let id = kept.id;
         burst.operations.push(match kept.kind {
@@ -117,6 +132,27 @@ impl Connection {
             },
         });
         burst.store.get_or_insert_with(|| kept.store.clone());
+        if !burst.has_room() {
+            self.flush(burst);
+        }
+    }
+
+    /// Takes a broadcast message that somebody is owed, for the broadcast log.
+    pub(super) fn log(&self, burst: &mut Burst, ticket: Option<u64>, message: Message) {
+        let log = &self.broker.log;
+        if !burst.goes_to(&log.store) {
+            self.flush(burst);
+        }
+        burst.bytes += message.topic.len() + message.payload.len();
+        burst.owed.push(Owed {
+            ticket,
+            by: Kept::Log(Arc::new(message.clone())),
+        });
+        burst.operations.push(Operation::Enqueue {
+            channel: log.channel,
+            message,
+        });
+        burst.store.get_or_insert_with(|| log.store.clone());
         if !burst.has_room() {
             self.flush(burst);
         }
@@ -142,24 +178,30 @@ impl Connection {
         let mut committed: Vec<Committed> = Vec::new();
         let mut jobs: BTreeMap<ChannelIndex, Vec<Record>> = BTreeMap::new();
         let mut answers: Vec<(u64, Outcome)> = Vec::with_capacity(owed.len());
-        for (owed, outcome) in owed.into_iter().zip(outcomes) {
-            let Owed {
-                ticket,
-                channel,
-                topic,
-                job,
-            } = owed;
+        let mut broadcast: Vec<(Arc<Message>, u64)> = Vec::new();
+        for (Owed { ticket, by }, outcome) in owed.into_iter().zip(outcomes) {
             let offset = *outcome.as_ref().unwrap_or(&None);
-            let outcome = outcome
-                .map(|_| ())
-                .map_err(|error| self.broker.not_stored(channel, &error));
+            let outcome = outcome.map(|_| ()).map_err(|error| match by {
+                Kept::Channel { channel, .. } | Kept::Queue { channel, .. } => {
+                    self.broker.not_stored(channel, &error)
+                }
+                Kept::Log(_) => self.broker.refused_by_store(&error),
+            });
             answers.extend(ticket.map(|ticket| (ticket, outcome)));
             let Some(offset) = offset else { continue };
-            if let Some(message) = job {
-                let jobs = jobs.entry(channel).or_default();
-                jobs.push(Record { offset, message });
-                continue;
-            }
+            let (channel, topic) = match by {
+                Kept::Log(message) => {
+                    broadcast.push((message, offset));
+                    continue;
+                }
+                Kept::Queue { channel, job } => {
+                    let message = *job;
+                    let jobs = jobs.entry(channel).or_default();
+                    jobs.push(Record { offset, message });
+                    continue;
+                }
+                Kept::Channel { channel, topic } => (channel, topic),
+            };
             // Its readers are the same.
             match committed.last_mut() {
                 Some(last) if last.channel == channel && last.topic == topic => {
@@ -174,6 +216,10 @@ impl Connection {
         }
         self.session.settle_all(self.number, answers);
         self.broker.committed(committed);
+        for (message, offset) in broadcast {
+            let now = self.broker.now();
+            self.broker.hand_out(message, Some(offset), now);
+        }
         for (index, jobs) in jobs {
             if let Some(queue) = &self.broker.channel(index).queue {
                 queue.enqueued(&jobs);

@@ -93,6 +93,9 @@ impl Registry {
         let client = self.clients.get_mut(client_id)?;
         client.turns.retain(|(waiting, _)| *waiting != number);
         let next = client.turns.front().map(|(_, wake)| wake.clone());
+        if next.is_none() {
+            client.turns = VecDeque::new();
+        }
         self.prune(client_id);
         next
     }

@@ -213,6 +213,22 @@ impl Connection {
             self.keep(burst, ticket, channel, publish, now);
             return Flow::Continue;
         }
+        if publish.qos > 0 && !publish.retain && matches!(destination, Ok(Destination::Broadcast)) {
+            let message = Broker::message(self.session.publisher.clone(), publish, now).detached();
+            if self.broker.is_owed(&message) {
+                self.log(burst, ticket, message);
+            } else {
+                self.broker.broadcast(message, now);
+                if let Some(ticket) = ticket {
+                    self.session.settle(self.number, ticket, Ok(()));
+                }
+            }
+            return Flow::Continue;
+        }
+        if publish.retain && matches!(destination, Ok(Destination::Broadcast)) {
+            // It does not overtake what was published before it.
+            self.flush(burst);
+        }
         let session = self.session.clone();
         let number = self.number;
         self.broker.publish(

@@ -9,7 +9,7 @@
 //! | a channel that claims the topic, at a start | the value moves into a latest channel, and is dropped for any other |
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use crate::storage::{
@@ -59,6 +59,8 @@ pub(crate) struct Retained {
     next_sweep: std::sync::Mutex<Duration>,
     /// Where that goes on.
     swept_to: AtomicU64,
+    /// Values that a start moves, on their way to the stores.
+    moving: Arc<AtomicUsize>,
 }
 
 impl Retained {
@@ -69,6 +71,7 @@ impl Retained {
             retention_period: setup.retention_period,
             next_sweep: std::sync::Mutex::default(),
             swept_to: AtomicU64::new(0),
+            moving: Arc::default(),
         }
     }
 
@@ -293,12 +296,20 @@ impl Broker {
             return true;
         }
         let retained = self.retained.store.clone();
+        let moving = self.retained.moving.clone();
+        moving.fetch_add(1, Relaxed);
         channel.store.submit(
             set.into(),
             Box::new(move |stored| match stored {
                 // Taken over twice is taken over once.
-                Ok(_) => retained.submit(forget.into(), Box::new(|_| {})),
+                Ok(_) => retained.submit(
+                    forget.into(),
+                    Box::new(move |_| {
+                        moving.fetch_sub(1, Relaxed);
+                    }),
+                ),
                 Err(error) => {
+                    moving.fetch_sub(1, Relaxed);
                     tracing::error!(%error, "a retained value could not be moved and stays where it is");
                 }
             }),
@@ -306,10 +317,18 @@ impl Broker {
         true
     }
 
+    /// Whether values are still being moved, as a start does: nobody is served before it is done.
+    pub fn is_settling(&self) -> bool {
+        self.retained.moving.load(Relaxed) > 0
+    }
+
     fn submit_rehoming(&self, batch: Batch) {
+        let moving = self.retained.moving.clone();
+        moving.fetch_add(1, Relaxed);
         self.retained.store.submit(
             batch,
-            Box::new(|outcome| {
+            Box::new(move |outcome| {
+                moving.fetch_sub(1, Relaxed);
                 if let Err(error) = outcome {
                     tracing::error!(%error, "a retained value could not be moved and stays where it is");
                 }

@@ -1,6 +1,7 @@
 //! The reading task of a connection: packets in, in order, no faster than they can be answered.
 
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::time::Duration;
 
 use saguin_mqtt_codec::{DecodeError, Packet, Reply};
@@ -24,11 +25,17 @@ pub(super) enum ReadEnd {
     Closing,
 }
 
+/// What a packet came to.
+enum Taken<'a> {
+    Done(Flow),
+    Waits(Pin<Box<dyn Future<Output = Flow> + Send + 'a>>),
+}
+
 /// The reading half of an established connection.
-pub(super) struct Reader<'a> {
+pub(super) struct Reader {
     pub inbound: Inbound,
-    pub connection: &'a Connection,
-    pub signals: &'a Signals,
+    pub connection: Connection,
+    pub signals: Arc<Signals>,
     pub clock: MonotonicClock,
     pub aliases: Aliases,
     /// One and a half times the Keep Alive; `None` waits for ever.
@@ -39,7 +46,7 @@ pub(super) struct Reader<'a> {
     pub now: Now,
 }
 
-impl Reader<'_> {
+impl Reader {
     /// Reads until the connection ends.
     pub async fn run(&mut self) -> ReadEnd {
         let end = self.read_on().await;
@@ -75,7 +82,11 @@ impl Reader<'_> {
             match self.inbound.decode() {
                 Ok(Some(packet)) => {
                     heard = filled;
-                    if !self.handle(packet).await {
+                    let flow = match self.take(packet) {
+                        Taken::Done(flow) => flow,
+                        Taken::Waits(rest) => rest.await,
+                    };
+                    if flow != Flow::Continue {
                         return ReadEnd::Closing;
                     }
                 }
@@ -133,14 +144,15 @@ impl Reader<'_> {
         }
     }
 
-    /// Carries one packet out; returns whether to read on.
-    async fn handle(&mut self, packet: Packet) -> bool {
+    /// Carries one packet out. What may have to wait for its turn does so on an allocation of its own:
+    /// an idle connection has none.
+    fn take(&mut self, packet: Packet) -> Taken<'_> {
         let now = self.now;
-        let connection = self.connection;
         if !matches!(packet, Packet::Publish(_) | Packet::PubAck(_)) {
             self.flush();
         }
-        let flow = match packet {
+        let connection = &self.connection;
+        Taken::Done(match packet {
             Packet::Publish(publish) => match self.aliases.publish(publish) {
                 Ok(publish) => connection.publish_in(&mut self.burst, publish, now),
                 Err(refusal) => {
@@ -150,6 +162,14 @@ impl Reader<'_> {
             },
             Packet::PubAck(ack) => connection.puback(ack.packet_id, now),
             Packet::PingReq => connection.ping(),
+            Packet::PubComp(ack) => connection.pubcomp(ack.packet_id, now),
+            other => return Taken::Waits(Box::pin(self.take_in_turn(other))),
+        })
+    }
+
+    async fn take_in_turn(&mut self, packet: Packet) -> Flow {
+        let connection = self.connection.clone();
+        match packet {
             Packet::Subscribe(subscribe) => {
                 let subscribe = convert::subscribe(subscribe);
                 self.until_taken(|_| connection.subscribe(&subscribe)).await
@@ -170,7 +190,6 @@ impl Reader<'_> {
                     .await
             }
             Packet::PubRel(ack) => self.until_taken(|_| connection.pubrel(ack.packet_id)).await,
-            Packet::PubComp(ack) => connection.pubcomp(ack.packet_id, now),
             // Packets that only a server sends, and no authentication goes on.
             other => {
                 connection.close(Refusal::new(
@@ -179,8 +198,7 @@ impl Reader<'_> {
                 ));
                 Flow::Stop
             }
-        };
-        flow == Flow::Continue
+        }
     }
 
     /// Hands a packet in again while a CONNECT of the same client holds it up.

@@ -10,6 +10,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::net::tcp::OwnedWriteHalf;
 use tokio::sync::Notify;
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::broker::packet::{Connack, Connect, Protocol};
@@ -51,7 +52,23 @@ struct Established {
 }
 
 /// Serves one accepted socket until it is closed.
-pub(super) async fn serve(shared: Arc<Shared>, socket: TcpStream) {
+///
+/// What is needed until the client is in has an allocation of its own, which goes then. Ten thousand
+/// idle connections are as many of these futures, so what they hold is kept small.
+#[expect(
+    clippy::manual_async_fn,
+    reason = "the future of an async function holds its arguments twice"
+)]
+pub(super) fn serve(shared: Arc<Shared>, socket: TcpStream) -> impl Future<Output = ()> + Send {
+    async move {
+        let established = Box::pin(established(&shared, socket)).await;
+        if let Some(connected) = established.map(|established| begin(&shared, established)) {
+            run(connected).await;
+        }
+    }
+}
+
+async fn established(shared: &Arc<Shared>, socket: TcpStream) -> Option<Established> {
     // Answers are small and waited for.
     if let Err(error) = socket.set_nodelay(true) {
         tracing::debug!(%error, "TCP_NODELAY");
@@ -61,16 +78,19 @@ pub(super) async fn serve(shared: Arc<Shared>, socket: TcpStream) {
         shared.stop_begun().await;
         tokio::time::sleep(LAST_WRITE).await;
     };
-    let established = tokio::select! {
-        established = timeout(limit, establish(&shared, socket)) => established.ok().flatten(),
+    tokio::select! {
+        established = timeout(limit, establish(shared, socket)) => established.ok().flatten(),
         () = cut => None,
-    };
-    if let Some(established) = established {
-        run(shared, established).await;
     }
 }
 
-async fn run(shared: Arc<Shared>, established: Established) {
+/// A connection whose writer runs.
+struct Connected {
+    reader: Reader,
+    writer: JoinHandle<()>,
+}
+
+fn begin(shared: &Shared, established: Established) -> Box<Connected> {
     let Established {
         inbound,
         socket,
@@ -79,16 +99,6 @@ async fn run(shared: Arc<Shared>, established: Established) {
         dialect,
         silence,
     } = established;
-    let mut reader = Reader {
-        inbound,
-        connection: &connection,
-        signals: &signals,
-        clock: shared.clock,
-        aliases: Aliases::new(shared.settings.max_topic_length),
-        silence,
-        burst: Burst::default(),
-        now: shared.clock.now(),
-    };
     let writer = Writer {
         socket,
         connection: connection.clone(),
@@ -98,17 +108,38 @@ async fn run(shared: Arc<Shared>, established: Established) {
         write_timeout: shared.settings.write_timeout.or(silence),
         cut_at: None,
     };
-    let writer = tokio::spawn(writer.run());
-    let end = reader.run().await;
-    drop(reader);
-    if end == ReadEnd::Gone {
-        // Jobs go back at once; whatever the writer still holds has nobody to go to.
-        connection.end(shared.clock.now());
-        writer.abort();
+    Box::new(Connected {
+        writer: tokio::spawn(writer.run()),
+        reader: Reader {
+            inbound,
+            connection,
+            signals,
+            clock: shared.clock,
+            aliases: Aliases::new(shared.settings.max_topic_length),
+            silence,
+            burst: Burst::default(),
+            now: shared.clock.now(),
+        },
+    })
+}
+
+#[expect(
+    clippy::manual_async_fn,
+    reason = "the future of an async function holds its arguments twice"
+)]
+fn run(mut connected: Box<Connected>) -> impl Future<Output = ()> + Send {
+    async move {
+        let Connected { reader, writer } = &mut *connected;
+        let clock = reader.clock;
+        if reader.run().await == ReadEnd::Gone {
+            // Jobs go back at once; whatever the writer still holds has nobody to go to.
+            reader.connection.end(clock.now());
+            writer.abort();
+        }
+        // Bounded, as every write is.
+        let _ = writer.await;
+        reader.connection.end(clock.now());
     }
-    // Bounded, as every write is.
-    let _ = writer.await;
-    connection.end(shared.clock.now());
 }
 
 /// Reads a CONNECT and answers it; `None` where the connection comes to nothing.

