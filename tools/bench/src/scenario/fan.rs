@@ -31,6 +31,9 @@ pub struct Args {
     /// Messages of a publisher that have not come to all its subscribers, at most
     #[arg(long, default_value_t = 64, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     window: u16,
+    /// Instead of as fast as the window allows: so many publishes a second, all publishers together
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    rate: Option<u32>,
     /// Bytes of payload
     #[arg(long, default_value_t = 128, value_name = "BYTES", value_parser = clap::value_parser!(u32).range(STAMP as i64..=16_777_216))]
     size: u32,
@@ -48,10 +51,13 @@ impl Measured for Args {
             Some(pairs) => format!("{pairs} pairs"),
             None => format!("1 publisher to {} subscribers", self.subscribers),
         };
+        let pace = match self.rate {
+            Some(rate) => format!("{rate}/s"),
+            None => format!("window {}", self.window),
+        };
         format!(
-            "{who}, QoS {}, window {}, {} B, {} s",
+            "{who}, QoS {}, {pace}, {} B, {} s",
             self.qos,
-            self.window,
             self.size,
             self.seconds.as_secs_f64()
         )
@@ -65,9 +71,15 @@ impl Measured for Args {
         let mut connections = target.connections()?;
         let mut fan = self.open(target, &mut connections)?;
         let (cost, begun) = (Cost::begin(target), Instant::now());
-        fan.begin(&mut connections)?;
-        while begun.elapsed() < self.seconds {
-            fan.turn(&mut connections, Some(begun + self.seconds))?;
+        let end = begun + self.seconds;
+        match self.rate {
+            None => {
+                fan.begin(&mut connections)?;
+                while Instant::now() < end {
+                    fan.turn(&mut connections, Some(end))?;
+                }
+            }
+            Some(rate) => fan.pace(&mut connections, Duration::from_secs(1) / rate, end)?,
         }
         let (took, count) = (begun.elapsed().as_secs_f64(), fan.deliveries);
         let (broker, generator) = (cost.broker_micros(count), cost.generator_micros(count));
@@ -133,7 +145,7 @@ impl Args {
             each,
             latencies: Latencies::default(),
             deliveries: 0,
-            stopping: false,
+            stopping: self.rate.is_some(),
         })
     }
 }
@@ -160,14 +172,25 @@ impl Group {
 
     /// Sends what the window has room for. A message may have come before its PUBACK.
     fn send(&mut self, now: Instant, out: &mut Out) {
-        let behind = self.complete.min(self.publisher.acknowledged);
-        while self.publisher.sent - behind < self.window() {
-            let place = self.place(self.publisher.sent);
-            if let Some(sent_at) = self.sent_at.get_mut(place) {
-                *sent_at = now;
-            }
-            self.publisher.send(now, out);
+        while self.has_room() {
+            self.send_one(now, out);
         }
+    }
+
+    fn has_room(&self) -> bool {
+        let behind = self.complete.min(self.publisher.acknowledged);
+        self.publisher.sent - behind < self.window()
+    }
+
+    fn send_one(&mut self, now: Instant, out: &mut Out) {
+        if !self.has_room() {
+            return;
+        }
+        let place = self.place(self.publisher.sent);
+        if let Some(sent_at) = self.sent_at.get_mut(place) {
+            *sent_at = now;
+        }
+        self.publisher.send(now, out);
     }
 
     /// Counts a delivery; how long the message took, where this was the last subscriber's.
@@ -212,6 +235,30 @@ impl Fan {
             let at = group.publisher.connection;
             group.send(Instant::now(), connections.out(at));
             connections.flush(at)?;
+        }
+        Ok(())
+    }
+
+    /// One publish each `apart`, the publishers by turns. One that has its window under way misses its turn.
+    fn pace(
+        &mut self,
+        connections: &mut Connections,
+        apart: Duration,
+        end: Instant,
+    ) -> Result<(), Failure> {
+        let (mut due, mut turn) = (Instant::now(), 0);
+        while due < end {
+            let number = turn % self.groups.len();
+            if let Some(group) = self.groups.get_mut(number) {
+                let at = group.publisher.connection;
+                group.send_one(Instant::now(), connections.out(at));
+                connections.flush(at)?;
+            }
+            turn += 1;
+            due += apart;
+            while Instant::now() < due {
+                self.turn(connections, Some(due))?;
+            }
         }
         Ok(())
     }
