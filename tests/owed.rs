@@ -244,3 +244,44 @@ fn a_deaf_client_with_a_session_costs_the_others_nothing() {
     assert!(second.payload > first.payload);
     deaf.send(&Packet::PingReq);
 }
+
+#[test]
+fn on_a_full_provider_what_is_owed_gives_way_to_a_channel() {
+    let broker = Broker::with(&Setup {
+        provider: ", max_bytes: 16MiB",
+        limits: "session_queue_bytes: 64MiB",
+        ..Setup::default()
+    });
+    let mut reader = hello("reader").durable().connect(&broker);
+    reader.follow("talk/#");
+    reader.disconnect();
+    let mut publisher = hello("publisher").connect(&broker);
+    let payload = |number: u32| format!("{number:060000}");
+    let mut owed = 0;
+    while publisher.publish("talk/a", payload(owed)) == R::Success {
+        owed += 1;
+        assert!(owed < 1000, "a bound of 16 MiB");
+    }
+    // Records of a channel take its place, one after the other, as it gives way.
+    let began = std::time::Instant::now();
+    let mut kept = 0;
+    while kept < 40 {
+        match publisher.publish("events/a", payload(kept)) {
+            R::Success => kept += 1,
+            refused => assert_eq!(refused, R::QuotaExceeded),
+        }
+        assert!(began.elapsed() < common::PATIENCE, "{kept} of 40");
+    }
+    broker.wait_for_line("is given up");
+    let mut reader = hello("reader").durable().connect(&broker);
+    let mut last = None;
+    while last != Some(owed - 1) {
+        let number = payloads(&mut reader, 1)[0].parse().expect("a number");
+        assert!(
+            last.is_none_or(|last| number == last + 1),
+            "{last:?} {number}"
+        );
+        assert!(last.is_some() || number > 0, "the oldest gave way");
+        last = Some(number);
+    }
+}

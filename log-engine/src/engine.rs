@@ -520,6 +520,13 @@ impl Engine {
         self.shared.directory_bytes()
     }
 
+    /// Whether what is published is refused for want of room, or will be soon unless tidying gives some
+    /// back.
+    #[must_use]
+    pub fn needs_room(&self) -> bool {
+        self.shared.needs_room()
+    }
+
     /// Whether the next segment is prepared: until it is, a roll falls back to one whose blocks were
     /// never written, and commits into that are slower.
     #[must_use]

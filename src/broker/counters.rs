@@ -30,6 +30,8 @@ pub struct Counters {
     pub broadcast_dropped_queue_full: AtomicU64,
     /// Broadcast QoS 1 messages given up, oldest first, for newer ones.
     pub broadcast_given_up: AtomicU64,
+    /// Broadcast messages owed to sessions and groups, given up because the provider had no room.
+    pub broadcast_given_way: AtomicU64,
     /// Broadcast messages larger than the subscriber's Maximum Packet Size.
     pub broadcast_dropped_too_large: AtomicU64,
     /// Broadcast messages whose Message Expiry ran out before they were sent.

@@ -486,6 +486,9 @@ impl Broker {
 
     /// Why a store did not keep what belongs to no channel, in the words of an answer.
     pub(crate) fn refused_by_store(&self, error: &StoreError) -> Refusal {
+        if *error == StoreError::ProviderFull {
+            self.log.press();
+        }
         let reason = if error.is_full() {
             Reason::QuotaExceeded
         } else {

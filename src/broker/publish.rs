@@ -269,6 +269,9 @@ impl Broker {
 
     /// Why the store did not keep a publish, in the words of an answer.
     pub(crate) fn not_stored(&self, channel: ChannelIndex, error: &StoreError) -> Refusal {
+        if *error == StoreError::ProviderFull {
+            self.log.press();
+        }
         let reason = match error {
             StoreError::ChannelFull { .. }
             | StoreError::ProviderFull

@@ -271,6 +271,7 @@ impl Broker {
         }
         self.sweep_retained(now);
         self.sweep_groups(now);
+        self.give_way();
         self.log.resolve_done();
     }
 

@@ -372,6 +372,11 @@ pub trait Store: Send + Sync {
         Ok(())
     }
 
+    /// Whether what is published is refused for want of room, or will be soon unless something goes.
+    fn needs_room(&self) -> bool {
+        false
+    }
+
     /// Queues operations that have nothing to do with each other: each is stored or refused by
     /// itself, in its turn. What it keeps of their messages it copies.
     fn submit_each(&self, operations: Vec<Operation>, done: EachCompletion);

@@ -49,6 +49,7 @@ struct Inner {
     outcomes: VecDeque<Outcome>,
     refusal: Option<Refusal>,
     unreadable: Option<String>,
+    needs_room: bool,
     stored: Vec<Operation>,
 }
 
@@ -273,6 +274,11 @@ impl ModelStore {
         self.lock().refusal = None;
     }
 
+    /// Whether it says that it has no room.
+    pub fn set_needs_room(&self, needs_room: bool) {
+        self.lock().needs_room = needs_room;
+    }
+
     /// Whether reads of jobs and records fail, with these words.
     pub fn set_unreadable(&self, why: Option<&str>) {
         self.lock().unreadable = why.map(str::to_owned);
@@ -366,6 +372,10 @@ impl Inner {
 impl Store for ModelStore {
     fn submit(&self, batch: Batch, done: Completion) {
         self.lock().submitted.push_back((batch, done));
+    }
+
+    fn needs_room(&self) -> bool {
+        self.lock().needs_room
     }
 
     fn room_for(&self, id: ChannelId, message: &Message) -> Result<(), StoreError> {

@@ -125,6 +125,28 @@ impl BroadcastQueue {
         self.waiting_acked
     }
 
+    /// Gives up what waits and lies in the broadcast log below `offset`; returns how many that were.
+    /// What is on the wire stays.
+    pub fn give_up_below(&mut self, offset: u64) -> usize {
+        let before = self.waiting.len();
+        let is_below = |delivery: &BroadcastDelivery| {
+            let logged = delivery.logged.as_ref();
+            logged.is_some_and(|logged| logged.offset < offset)
+        };
+        for delivery in self.waiting.iter().filter(|delivery| is_below(delivery)) {
+            if let Some(group) = &delivery.group {
+                group.is_done_with(delivery);
+            }
+        }
+        self.waiting.retain(|delivery| !is_below(delivery));
+        let given_up = before - self.waiting.len();
+        if given_up > 0 {
+            self.taken_to = self.taken_to.max(offset);
+            self.recount();
+        }
+        given_up
+    }
+
     /// What of groups was given up since the last call, to be returned to them.
     pub fn take_displaced(&mut self) -> Vec<BroadcastDelivery> {
         std::mem::take(&mut self.displaced)

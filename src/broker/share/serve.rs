@@ -267,6 +267,25 @@ impl Broker {
         }
     }
 
+    /// Gives up what is held and lies in the broadcast log below `offset`; returns how many that were.
+    pub(in crate::broker) fn give_up_in_groups(&self, offset: u64) -> usize {
+        let mut given_up = 0;
+        for group in self.groups.all() {
+            let mut line = lock(&group.line);
+            for _ in 0..line.held.len() {
+                let Some(delivery) = line.pop() else { break };
+                let logged = delivery.logged.as_ref();
+                if logged.is_some_and(|logged| logged.offset < offset) {
+                    group.is_done_with(&delivery);
+                    given_up += 1;
+                } else {
+                    line.push_back(delivery);
+                }
+            }
+        }
+        given_up
+    }
+
     fn drop_all(&self, group: &Group, line: &mut Line) {
         while let Some(delivery) = line.pop() {
             group.is_done_with(&delivery);

@@ -230,3 +230,37 @@ fn ten_thousand_filters_of_eight_levels_have_their_place() {
         "{cost}"
     );
 }
+
+#[test]
+fn without_room_the_oldest_that_is_owed_gives_way_and_what_is_on_the_wire_stays() {
+    let world = World::new();
+    let reader = world.connect(durable("reader"));
+    reader.subscribe("live/#");
+    let publisher = world.connect(connect("publisher"));
+    publisher.publish("live/1", "on the wire");
+    assert_eq!(reader.payloads(), Vec::<String>::new());
+    world.settle();
+    assert_eq!(reader.payloads(), ["on the wire"]);
+    reader.lose();
+    for number in 0..1000 {
+        publisher.publish("live/1", &number.to_string());
+    }
+    // One sweep without room is what tidying takes; the next gives way.
+    world.store.set_needs_room(true);
+    world.advance(Duration::from_secs(1));
+    assert_eq!(world.store.counted(BROADCAST_LOG).count, 1001);
+    world.advance(Duration::from_secs(1));
+    world.store.set_needs_room(false);
+    world.advance(Duration::from_secs(1));
+    let given_way = world.broker.counters().broadcast_given_way.load(Relaxed);
+    assert_eq!(given_way, 250, "a step, but for what is on the wire");
+    world.advance(Duration::from_secs(1));
+    assert_eq!(world.store.counted(BROADCAST_LOG).count, 751);
+    let world = world.crash();
+    let reader = world.connect(durable("reader"));
+    let first = reader.payloads();
+    world.settle();
+    assert_eq!(first, ["on the wire"]);
+    reader.ack(&[]);
+    assert_eq!(reader.payloads().first().map(String::as_str), Some("250"));
+}

@@ -469,6 +469,10 @@ impl Store for LogStore {
         self.engine.submit_each(batch, Box::new(callback));
     }
 
+    fn needs_room(&self) -> bool {
+        self.engine.needs_room()
+    }
+
     fn waiting(&self) -> usize {
         self.engine.waiting()
     }
