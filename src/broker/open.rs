@@ -358,10 +358,14 @@ impl Broker {
         for (index, subscriptions) in reached {
             let channel = self.channel(index);
             let position = positions.get(&channel.id).copied();
-            let on_their_way = windows.of_channel(&session.client_id, channel.id, position);
-            let resumed = position.filter(|_| !on_their_way.is_empty());
-            let reader = match resumed {
-                Some(position) => Some(Reader::resume(channel.id, position, &on_their_way)),
+            let window = position
+                .and_then(|position| windows.of_channel(&session.client_id, channel.id, position));
+            let reader = match window {
+                Some((served_to, on_their_way)) => {
+                    // An unsynced tail may have gone with the power, its offsets never given again.
+                    let served_to = served_to.min(channel.store.counters(channel.id).next);
+                    Some(Reader::resume(channel.id, served_to, &on_their_way))
+                }
                 None => self.new_reader(index, position),
             };
             let Some(mut reader) = reader else { continue };

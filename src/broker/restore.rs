@@ -55,16 +55,16 @@ impl Windows {
         })
     }
 
-    /// What a client has on its way of an append channel and not acknowledged.
+    /// Up to where a client was served of an append channel, and what below that it has on its way.
+    /// What lies between its stored position and there, and is not on its way, is over: to serve it
+    /// again would be twice.
     pub fn of_channel(
         &self,
         client_id: &str,
         channel: ChannelId,
-        position: Option<u64>,
-    ) -> Vec<u64> {
-        let Some((window, position)) = self.stored.get(client_id.as_bytes()).zip(position) else {
-            return Vec::new();
-        };
+        position: u64,
+    ) -> Option<(u64, Vec<u64>)> {
+        let window = self.stored.get(client_id.as_bytes())?;
         let offset = |what: &What| match what {
             What::Append {
                 channel: own,
@@ -72,8 +72,12 @@ impl Windows {
             } if *own == channel.0 && *offset >= position => Some(*offset),
             _ => None,
         };
+        let served = window.served.iter().find(|(own, _)| *own == channel.0);
+        let served_to = served.map_or(position, |(_, offset)| position.max(*offset));
         let entries = window.entries.iter();
-        entries.filter_map(|entry| offset(&entry.what)).collect()
+        let on_their_way: Vec<u64> = entries.filter_map(|entry| offset(&entry.what)).collect();
+        let differs = served_to > position || !on_their_way.is_empty();
+        differs.then_some((served_to, on_their_way))
     }
 
     /// The session of a window is there, its readers in their places.

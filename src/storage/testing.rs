@@ -293,6 +293,18 @@ impl ModelStore {
         }
     }
 
+    /// Stores the first so many batches of what was submitted; tells nobody yet.
+    pub fn commit_first(&self, batches: usize) {
+        let mut inner = self.lock();
+        for _ in 0..batches {
+            let Some((batch, done)) = inner.submitted.pop_front() else {
+                return;
+            };
+            let outcome = inner.store(batch);
+            inner.outcomes.push_back((done, outcome));
+        }
+    }
+
     /// Commits and tells until nothing is left to tell.
     pub fn settle(&self) {
         while self.run_completions() > 0 {}

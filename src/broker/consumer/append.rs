@@ -34,12 +34,13 @@ impl AppendConsumer {
         }
     }
 
-    /// A consumer of a session that has these offsets on its way and sends them again itself:
-    /// served from above the highest of them, with the lowest of them as its position.
+    /// A consumer of a session that was served up to an offset, and has these on its way and sends
+    /// them again itself: served from there, and from above the highest of them, with the lowest of
+    /// them as its position.
     #[must_use]
-    pub fn resume(position: u64, on_their_way: &[u64], bounds: Bounds) -> Self {
+    pub fn resume(served_to: u64, on_their_way: &[u64], bounds: Bounds) -> Self {
         let after = on_their_way.iter().max().map_or(0, |highest| highest + 1);
-        let mut consumer = Self::new(position.max(after), bounds);
+        let mut consumer = Self::new(served_to.max(after), bounds);
         for offset in on_their_way {
             consumer.cursor.launch(*offset);
         }
@@ -161,6 +162,12 @@ impl AppendConsumer {
     pub fn position(&self) -> u64 {
         let lowest = self.cursor.lowest_in_flight().unwrap_or(self.next);
         lowest.min(self.next)
+    }
+
+    /// The lowest offset neither sent nor stepped past.
+    #[must_use]
+    pub fn served_to(&self) -> u64 {
+        self.next
     }
 
     /// Reads from `offset` instead. Begins an era: what is on its way is void, and its late

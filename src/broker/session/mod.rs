@@ -577,9 +577,11 @@ impl State {
             })
         };
         let entries = self.inflight.on_their_way().into_iter().filter_map(entry);
+        let served = self.readers.values().filter_map(Reader::served_to);
         Window::new(
             self.broadcast.taken_to(),
             self.inflight.last_id(),
+            served.map(|(id, offset)| (id.0, offset)).collect(),
             entries.collect(),
         )
     }

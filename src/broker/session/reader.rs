@@ -95,11 +95,12 @@ impl Reader {
         }
     }
 
-    /// A reader of a session that has these offsets on its way and sends them again itself.
-    pub fn resume(id: ChannelId, position: u64, on_their_way: &[u64]) -> Self {
+    /// A reader of a session that was served up to an offset, and has these below it on its way and
+    /// sends them again itself.
+    pub fn resume(id: ChannelId, served_to: u64, on_their_way: &[u64]) -> Self {
         Reader::Append {
             id,
-            consumer: AppendConsumer::resume(position, on_their_way, BOUNDS),
+            consumer: AppendConsumer::resume(served_to, on_their_way, BOUNDS),
             at_end: false,
             reading: false,
             failed: false,
@@ -142,6 +143,14 @@ impl Reader {
     pub fn stored_position(&self) -> Option<(ChannelId, u64)> {
         match self {
             Reader::Append { id, consumer, .. } => Some((*id, consumer.position())),
+            Reader::Latest { .. } => None,
+        }
+    }
+
+    /// Of an append channel, the lowest offset neither sent nor stepped past.
+    pub fn served_to(&self) -> Option<(ChannelId, u64)> {
+        match self {
+            Reader::Append { id, consumer, .. } => Some((*id, consumer.served_to())),
             Reader::Latest { .. } => None,
         }
     }

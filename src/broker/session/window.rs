@@ -19,6 +19,9 @@ pub(crate) struct Window {
     pub taken_to: u64,
     /// The packet identifier last given.
     pub last_id: u16,
+    /// Of each append channel, by id, the lowest offset neither sent nor stepped past: what lies below
+    /// it and is not on its way is over, though the stored position may not have got there.
+    pub served: Vec<(u32, u64)>,
     /// In the order they went out.
     pub entries: Vec<WindowEntry>,
 }
@@ -47,11 +50,17 @@ pub(crate) enum What {
 }
 
 impl Window {
-    pub fn new(taken_to: u64, last_id: u16, entries: Vec<WindowEntry>) -> Self {
+    pub fn new(
+        taken_to: u64,
+        last_id: u16,
+        served: Vec<(u32, u64)>,
+        entries: Vec<WindowEntry>,
+    ) -> Self {
         Window {
             version: VERSION,
             taken_to,
             last_id,
+            served,
             entries,
         }
     }
@@ -99,6 +108,7 @@ mod tests {
         Window::new(
             17,
             9,
+            vec![(2, 6)],
             vec![
                 entry(7, 1, false, What::Broadcast { offset: 16 }),
                 entry(8, 2, true, What::Gone),

@@ -3,6 +3,7 @@
 mod bounds;
 mod catalogue;
 mod channels;
+mod exactly_once;
 mod latest;
 mod ownership;
 mod partitions;
