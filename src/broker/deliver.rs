@@ -347,7 +347,8 @@ impl Connection {
                 break;
             };
             let client = self.session.client_id.as_bytes();
-            let subscription = state.subscriptions.get(filter);
+            let is_over = self.broker.retained.is_over(record, turn.now);
+            let subscription = state.subscriptions.get(filter).filter(|_| !is_over);
             let delivery =
                 subscription.and_then(|own| retained_delivery(record, own, client, turn.now));
             if let Some(delivery) = delivery {

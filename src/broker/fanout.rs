@@ -269,6 +269,14 @@ impl Broker {
         let offered = state
             .broadcast
             .offer(delivery, self.settings.session_queue_bytes);
+        let fits = offered == Offered::Taken { given_up: 0 };
+        if !fits && state.broadcast.overflows() {
+            tracing::info!(
+                client = %session.client_id,
+                session_queue_bytes = self.settings.session_queue_bytes,
+                "a client takes broadcast slower than it comes, or is away: messages for it are dropped until it has caught up"
+            );
+        }
         match offered {
             Offered::Dropped => bump(&self.counters.broadcast_dropped_queue_full),
             Offered::Taken { given_up } => {

@@ -135,7 +135,8 @@ impl Retained {
         }
     }
 
-    fn is_over(&self, record: &Record, now: Now) -> bool {
+    /// Whether the time of a value is over, or it is none: it is sent to nobody, whenever it goes.
+    pub fn is_over(&self, record: &Record, now: Now) -> bool {
         let message = &record.message;
         let Some(received_at) = message.received_at else {
             return message.payload.is_empty();

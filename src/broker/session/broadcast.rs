@@ -70,6 +70,8 @@ pub(crate) struct BroadcastQueue {
     sent_bytes: u64,
     /// Of the broadcast log, everything below this has been taken or given up.
     taken_to: u64,
+    /// Something did not fit since it was last empty.
+    overflowed: bool,
 }
 
 impl BroadcastQueue {
@@ -99,6 +101,11 @@ impl BroadcastQueue {
         Offered::Taken { given_up }
     }
 
+    /// Something did not fit: whether that is news since the queue was last empty.
+    pub fn overflows(&mut self) -> bool {
+        !std::mem::replace(&mut self.overflowed, true)
+    }
+
     /// The next message, if it may be sent: QoS 1 needs `window`, and no more than half the bound
     /// is ever on the wire, unless that is a single message.
     pub fn pop(&mut self, window: bool, max_bytes: u64) -> Option<BroadcastDelivery> {
@@ -111,6 +118,7 @@ impl BroadcastQueue {
         if self.waiting.is_empty() {
             // An idle client keeps no room for the burst it once had.
             self.waiting = VecDeque::new();
+            self.overflowed = false;
         }
         Some(delivery)
     }

@@ -26,7 +26,7 @@ impl Dice {
 /// How far a publisher is with one of its own.
 #[derive(Clone, Debug)]
 enum Mine {
-    Published(Publish),
+    Published(Box<Publish>),
     Released,
 }
 
@@ -54,7 +54,7 @@ struct Peer {
 }
 
 enum Say {
-    Publish(Publish),
+    Publish(Box<Publish>),
     Pubrel(u16),
     Puback(u16),
     Pubrec(u16),
@@ -135,11 +135,11 @@ impl Peer {
             return;
         }
         self.last_id += 1;
-        let publish = Publish {
+        let publish = Box::new(Publish {
             packet_id: self.last_id,
             qos,
             ..publish(topic, &payload)
-        };
+        });
         self.mine
             .insert(self.last_id, Mine::Published(publish.clone()));
         self.outbox.push_back(Say::Publish(publish));
@@ -160,7 +160,7 @@ impl Peer {
         };
         let connection = &client.connection;
         let flow = match &say {
-            Say::Publish(publish) => connection.publish(publish.clone(), now),
+            Say::Publish(publish) => connection.publish(Publish::clone(publish), now),
             Say::Pubrel(id) => connection.pubrel(*id),
             Say::Puback(id) => connection.puback(*id, now),
             Say::Pubrec(id) => connection.pubrec(*id, false, now),

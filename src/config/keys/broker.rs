@@ -288,7 +288,8 @@ pub(in crate::config) static SESSION: Section = Section {
             "storage",
             Name,
             Absent("`broker.storage.default`"),
-            "The provider that keeps sessions.",
+            "The provider that keeps sessions, what they are owed, and Wills. Named anew, it starts with none; \
+             those of the one before stay there.",
         ),
         key(
             "ack_commit_interval",
@@ -312,7 +313,7 @@ pub(in crate::config) static RETAINED: Section = Section {
             "storage",
             Name,
             Absent("`broker.storage.default`"),
-            "The provider that keeps them.",
+            "The provider that keeps them. Named anew, it starts with none; those of the one before stay there.",
         ),
         key(
             "retention_period",
