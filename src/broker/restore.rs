@@ -156,6 +156,7 @@ impl Broker {
                     })
                 }
                 What::Shared { offset, group } => {
+                    let group = window.groups.get(*group).map_or("", String::as_str);
                     self.restore_handed_out(group, *offset, false);
                     self.restore_shared(state, *offset, group, entry.qos, entries, now)
                 }
@@ -183,6 +184,7 @@ impl Broker {
         for entry in &window.entries {
             if let What::Shared { offset, group } = &entry.what
                 && entry.qos == 1
+                && let Some(group) = window.groups.get(*group)
             {
                 self.restore_handed_out(group, *offset, true);
             }

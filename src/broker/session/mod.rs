@@ -535,6 +535,14 @@ impl Session {
 impl State {
     /// What the session has on its way of what is told apart across a restart.
     fn window_record(&self) -> Window {
+        let mut groups: Vec<String> = Vec::new();
+        let mut place = |name: &str| match groups.iter().position(|own| own == name) {
+            Some(place) => place,
+            None => {
+                groups.push(name.to_owned());
+                groups.len() - 1
+            }
+        };
         let entry = |on_its_way: OnItsWay| {
             let qos_2 = on_its_way.qos == 2;
             let what = match &on_its_way.held {
@@ -542,7 +550,7 @@ impl State {
                     Some(logged) => match &delivery.group {
                         Some(group) => What::Shared {
                             offset: logged.offset,
-                            group: group.name.to_string(),
+                            group: place(&group.name),
                         },
                         None => What::Broadcast {
                             offset: logged.offset,
@@ -576,13 +584,15 @@ impl State {
                 what,
             })
         };
-        let entries = self.inflight.on_their_way().into_iter().filter_map(entry);
+        let on_their_way = self.inflight.on_their_way().into_iter();
+        let entries: Vec<WindowEntry> = on_their_way.filter_map(entry).collect();
         let served = self.readers.values().filter_map(Reader::served_to);
         Window::new(
             self.broadcast.taken_to(),
             self.inflight.last_id(),
             served.map(|(id, offset)| (id.0, offset)).collect(),
-            entries.collect(),
+            groups,
+            entries,
         )
     }
 

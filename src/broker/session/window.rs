@@ -22,6 +22,8 @@ pub(crate) struct Window {
     /// Of each append channel, by id, the lowest offset neither sent nor stepped past: what lies below
     /// it and is not on its way is over, though the stored position may not have got there.
     pub served: Vec<(u32, u64)>,
+    /// The groups that entries are of, each once: a name may be as long as a filter.
+    pub groups: Vec<String>,
     /// In the order they went out.
     pub entries: Vec<WindowEntry>,
 }
@@ -46,7 +48,11 @@ pub(crate) enum What {
     /// A message that is kept nowhere: of QoS 2, to close its exchange.
     Gone,
     /// An entry of the broadcast log that a group handed to this session.
-    Shared { offset: u64, group: String },
+    Shared {
+        offset: u64,
+        /// Its place among the window's groups.
+        group: usize,
+    },
 }
 
 impl Window {
@@ -54,6 +60,7 @@ impl Window {
         taken_to: u64,
         last_id: u16,
         served: Vec<(u32, u64)>,
+        groups: Vec<String>,
         entries: Vec<WindowEntry>,
     ) -> Self {
         Window {
@@ -61,6 +68,7 @@ impl Window {
             taken_to,
             last_id,
             served,
+            groups,
             entries,
         }
     }
@@ -109,6 +117,7 @@ mod tests {
             17,
             9,
             vec![(2, 6)],
+            vec!["$share/g/a".into()],
             vec![
                 entry(7, 1, false, What::Broadcast { offset: 16 }),
                 entry(8, 2, true, What::Gone),
