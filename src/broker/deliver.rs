@@ -229,7 +229,7 @@ impl Connection {
         let mut options = Vec::new();
         let mut names_channel = false;
         let topic = super::publish::text(&record.message.topic);
-        state.matching.visit(topic, |(), subscription| {
+        state.matching.visit(topic, |subscription| {
             if !subscription.takes(topic.as_bytes()) {
                 return;
             }
@@ -445,7 +445,7 @@ impl Connection {
         delivery.identifiers.clear();
         state
             .matching
-            .visit(super::publish::text(&message.topic), |(), subscription| {
+            .visit(super::publish::text(&message.topic), |subscription| {
                 let own = self.session.client_id.as_bytes() == &message.publisher[..];
                 let withheld = subscription.no_local && own;
                 if withheld

@@ -227,7 +227,7 @@ impl Broker {
     fn decide_for(&self, state: &State, delivery: &mut BroadcastDelivery) {
         let topic = text(&delivery.message.topic);
         let mut retain = false;
-        state.matching.visit(topic, |(), subscription| {
+        state.matching.visit(topic, |subscription| {
             if subscription.takes(topic.as_bytes()) {
                 retain |= subscription.retain_as_published;
                 delivery.identifiers.extend(subscription.identifier);

@@ -504,7 +504,7 @@ impl Connection {
         let subscription = Arc::new(subscription);
         self.broker
             .index(&filter, &self.session, subscription.clone());
-        state.matching.insert(&filter, (), subscription.clone());
+        state.matching.insert(&filter, subscription.clone());
         state.put_subscription(text.clone(), subscription.clone());
         let is_new = before.is_none();
         let wants_pass = request.retain_handling == 0 || (request.retain_handling == 1 && is_new);
@@ -756,7 +756,7 @@ impl Broker {
         state.retained.end(filter);
         match &removed.form {
             Form::Plain(filter) => {
-                state.matching.remove(filter, &());
+                state.matching.remove(filter);
                 self.unindex(filter, session);
             }
             Form::Shared(_) => self.leave_group(filter, session),
@@ -775,7 +775,7 @@ impl Broker {
     ) {
         match &subscription.form {
             Form::Plain(plain) => {
-                state.matching.insert(plain, (), subscription.clone());
+                state.matching.insert(plain, subscription.clone());
                 self.index(plain, session, subscription.clone());
             }
             Form::Shared(shared) => self.join_group(&filter.into(), shared, session),

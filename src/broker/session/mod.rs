@@ -7,6 +7,7 @@
 pub(crate) mod acks;
 pub(crate) mod broadcast;
 pub(crate) mod inflight;
+pub(crate) mod matching;
 pub(crate) mod reader;
 pub(crate) mod record;
 pub(crate) mod retained_pass;
@@ -24,6 +25,7 @@ use crate::storage::{ChannelId, Operation, Record, Space};
 use self::acks::AckQueue;
 use self::broadcast::BroadcastQueue;
 use self::inflight::{Held, InFlight, OnItsWay, Phase};
+use self::matching::Matching;
 use self::reader::Reader;
 use self::record::{SessionRecord, SubscriptionRecord};
 use self::retained_pass::RetainedPasses;
@@ -93,7 +95,7 @@ pub(crate) struct State {
     /// What they cost in memory, by [`Subscription::cost`].
     pub subscription_bytes: usize,
     /// The plain ones of them again, to be asked which match a topic.
-    pub matching: SubscriptionTrie<(), Arc<Subscription>>,
+    pub matching: Matching,
     pub readers: BTreeMap<ChannelIndex, Reader>,
     /// Whose turn it is among the readers.
     pub last_reader: ChannelIndex,
@@ -331,7 +333,7 @@ impl Session {
                 subscriptions: BTreeMap::new(),
                 leaving: BTreeSet::new(),
                 subscription_bytes: 0,
-                matching: SubscriptionTrie::new(),
+                matching: Matching::default(),
                 readers: BTreeMap::new(),
                 last_reader: ChannelIndex(0),
                 queues: BTreeSet::new(),
@@ -650,7 +652,7 @@ impl State {
             .collect();
         for (filter, subscription) in &begun {
             if let Form::Plain(plain) = &subscription.form {
-                self.matching.insert(plain, (), subscription.clone());
+                self.matching.insert(plain, subscription.clone());
             }
             self.put_subscription(filter.clone(), subscription.clone());
         }

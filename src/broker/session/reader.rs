@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Subscription;
+use super::matching::Matching;
 use crate::broker::consumer::{
     AppendConsumer, Bounds, Delivery, Era, LatestConsumer, Next, Options, PassId, ReadBound,
     ReadRequest, Scope, Selection, TooManyPasses, select,
 };
-use crate::broker::topic::{ChannelIndex, SubscriptionTrie};
+use crate::broker::topic::ChannelIndex;
 use crate::storage::{ChannelId, Counters, ReadError, Record, Records};
 
 /// One read ahead. A session holds at most this for each channel it reads, or one record; the
@@ -184,12 +185,7 @@ impl Reader {
     }
 
     /// What to do now, given the session's subscriptions.
-    pub fn next(
-        &mut self,
-        index: ChannelIndex,
-        client: &[u8],
-        matching: &SubscriptionTrie<(), Arc<Subscription>>,
-    ) -> Step {
+    pub fn next(&mut self, index: ChannelIndex, client: &[u8], matching: &Matching) -> Step {
         let mut names_channel = false;
         let next = match self {
             Reader::Append {
@@ -313,14 +309,14 @@ impl Reader {
 fn live(
     index: ChannelIndex,
     client: &[u8],
-    matching: &SubscriptionTrie<(), Arc<Subscription>>,
+    matching: &Matching,
     record: &Record,
     names_channel: &mut bool,
 ) -> Option<Selection> {
     let mut options = Vec::new();
     *names_channel = false;
     let topic = crate::broker::publish::text(&record.message.topic);
-    matching.visit(topic, |(), subscription| {
+    matching.visit(topic, |subscription| {
         if !subscription.takes(topic.as_bytes()) {
             return;
         }
@@ -333,7 +329,7 @@ fn live(
 /// How a record goes out under the subscriptions one pass is for, as far as they are in force.
 fn in_pass(
     client: &[u8],
-    matching: &SubscriptionTrie<(), Arc<Subscription>>,
+    matching: &Matching,
     asked: &[Arc<Subscription>],
     record: &Record,
     names_channel: &mut bool,
@@ -341,7 +337,7 @@ fn in_pass(
     let mut options = Vec::new();
     *names_channel = false;
     let topic = crate::broker::publish::text(&record.message.topic);
-    matching.visit(topic, |(), subscription| {
+    matching.visit(topic, |subscription| {
         let asked = asked.iter().any(|asked| asked.form == subscription.form);
         if asked && subscription.takes(topic.as_bytes()) {
             *names_channel |= subscription.reaches.len() > 1;
