@@ -118,12 +118,14 @@ fn what_is_held_goes_with_its_session_and_its_time() {
     assert_eq!(third.release(id), R::PacketIdentifierNotFound);
 
     let id = third.hold("events/a", "late").packet_id;
+    let asked = third.hold("$saguin/catalogue/events", "").packet_id;
     let mut clock = hello("clock")
         .set(|connect| connect.keep_alive = 1)
         .connect(&broker);
     // One and a half seconds of silence.
     clock.expect_disconnect(R::KeepAliveTimeout);
     assert_eq!(third.release(id), R::PacketIdentifierNotFound);
+    assert_eq!(third.release(asked), R::PacketIdentifierNotFound);
     broker.restart();
     assert!(found(&broker, "events/#", 0).is_empty());
 }

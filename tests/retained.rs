@@ -353,3 +353,61 @@ fn where_there_is_no_room_it_is_refused_and_delivered_to_nobody() {
     retain(&mut publisher, "talk/0", "");
     assert!(reader.take().payload.is_empty());
 }
+
+#[test]
+fn a_publishers_messages_keep_their_order_whatever_each_waits_for() {
+    let broker = Broker::start();
+    let mut there = hello("there").connect(&broker);
+    there.follow("talk/#");
+    let mut kept = hello("kept").durable().connect(&broker);
+    kept.follow("talk/kept");
+    let mut publisher = hello("publisher").connect(&broker);
+    for topic in ["talk/a", "talk/kept"] {
+        for qos in [QoS::AtMostOnce, QoS::AtLeastOnce] {
+            for number in 0..60 {
+                publisher.send_publish(Publish {
+                    qos,
+                    retain: number % 3 == 0,
+                    topic: text(topic),
+                    payload: number.to_string().into(),
+                    ..Publish::default()
+                });
+            }
+            for number in 0..60 {
+                assert_eq!(there.take().payload, number.to_string(), "{topic} {qos:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn refused_for_what_is_owed_it_replaces_no_value_in_another_provider() {
+    let two = tempfile::TempDir::new().expect("a directory");
+    let provider = format!(
+        ", max_bytes: 16MiB}}\n      two: {{type: log, log_dir: \"{}\"",
+        two.path().display()
+    );
+    let mut broker = Broker::with(&Setup {
+        provider: &provider,
+        broker: "  retained: {storage: two}",
+        limits: "session_queue_bytes: 64MiB",
+        ..Setup::default()
+    });
+    let mut reader = hello("reader").durable().connect(&broker);
+    reader.follow("talk/#");
+    reader.disconnect();
+    let mut publisher = hello("publisher").connect(&broker);
+    retain(&mut publisher, "talk/a", "old");
+    // Until the sessions' provider has no room.
+    let value = |number: u32| format!("{number:060000}");
+    let refused = (0..1000).find(|number| {
+        let answer = publisher.publish_retained("talk/b", &value(*number));
+        assert!([R::Success, R::QuotaExceeded].contains(&answer));
+        answer == R::QuotaExceeded
+    });
+    let last = value(refused.expect("a bound of 16 MiB") - 1);
+    assert_eq!(current(&broker, "talk/b", 1), [pair("talk/b", &last)]);
+    broker.restart();
+    assert_eq!(current(&broker, "talk/b", 1), [pair("talk/b", &last)]);
+    assert_eq!(current(&broker, "talk/a", 1), [pair("talk/a", "old")]);
+}

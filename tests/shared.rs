@@ -104,6 +104,11 @@ fn nobody_there_means_dropped_unless_a_members_session_is_kept() {
             assert_eq!(payload(&other.take()), number.to_string(), "{end:?}");
         }
         other.expect_nothing();
+        // What was acknowledged is in the store within a second: a kill before that sends it again.
+        let mut clock = hello("clock")
+            .set(|connect| connect.keep_alive = 1)
+            .connect(&broker);
+        clock.expect_disconnect(R::KeepAliveTimeout);
         broker.restart_by(end);
         let mut kept = hello("kept").durable().connect(&broker);
         kept.expect_nothing();
@@ -281,4 +286,74 @@ fn what_a_shared_subscription_is_refused_for() {
     let mut old = hello_v311("old").connect(&broker);
     let refused = old.subscribe(GROUP, QoS::AtLeastOnce);
     assert_eq!(refused, R::Unspecified);
+}
+
+#[test]
+fn what_comes_back_to_a_group_comes_in_its_order() {
+    let broker = Broker::start();
+    let mut first = member(&broker, "a", GROUP);
+    let mut second = member(&broker, "b", GROUP);
+    let mut publisher = hello("publisher").connect(&broker);
+    for number in 0..10 {
+        publish(&mut publisher, "talk/a", &number.to_string());
+    }
+    for number in [0, 2, 4, 6, 8] {
+        assert_eq!(payload(&first.delivery()), number.to_string());
+    }
+    for number in [1, 3, 5, 7, 9] {
+        assert_eq!(payload(&second.take()), number.to_string());
+    }
+    first.drop_connection();
+    for number in [0, 2, 4, 6, 8] {
+        assert_eq!(payload(&second.take()), number.to_string());
+    }
+}
+
+#[test]
+fn what_no_member_takes_for_its_size_holds_up_nobody() {
+    let broker = Broker::start();
+    let mut small = hello("a")
+        .durable()
+        .set(|c| c.maximum_packet_size = Some(200))
+        .connect(&broker);
+    small.follow(GROUP);
+    let mut publisher = hello("publisher").connect(&broker);
+    publish(&mut publisher, "talk/a", &"x".repeat(500));
+    publish(&mut publisher, "talk/a", "1");
+    assert_eq!(payload(&small.take()), "1");
+    small.disconnect();
+    publish(&mut publisher, "talk/a", &"x".repeat(500));
+    publish(&mut publisher, "talk/a", "2");
+    let mut small = hello("a")
+        .durable()
+        .set(|c| c.maximum_packet_size = Some(200))
+        .connect(&broker);
+    assert_eq!(payload(&small.take()), "2");
+    small.expect_nothing();
+}
+
+#[test]
+fn a_long_name_and_a_full_window_are_no_harm() {
+    let broker = Broker::with(&Setup {
+        limits: "session_queue_bytes: 64MiB",
+        ..Setup::default()
+    });
+    let group = format!("$share/{}/talk/#", "g".repeat(900));
+    let join = |id: &str| {
+        let mut client = hello(id).durable().connect(&broker);
+        let granted = client.subscribe(&group, QoS::ExactlyOnce);
+        assert_eq!(granted, R::GrantedQos2);
+        client
+    };
+    join("away").disconnect();
+    let mut there = join("there");
+    let mut publisher = hello("publisher").connect(&broker);
+    for number in 0..1500 {
+        publisher.publish_once("talk/a", &number.to_string());
+    }
+    let sent: Vec<Publish> = (0..1500).map(|_| there.delivery()).collect();
+    for (number, publish) in sent.iter().enumerate() {
+        assert_eq!(payload(publish), number.to_string());
+    }
+    there.ping();
 }

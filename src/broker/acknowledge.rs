@@ -246,6 +246,7 @@ impl Connection {
     fn window_stored(&self, packets: Vec<Outgoing>, stored: Result<Receipt, StoreError>) {
         let mut state = self.session.lock();
         state.window_writing = false;
+        state.window_lost = stored.is_err();
         if let Err(error) = stored {
             bump(&self.broker.counters.session_store_errors);
             tracing::error!(client = self.client_id(), %error, "what goes out to a client could not be stored");

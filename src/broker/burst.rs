@@ -18,6 +18,7 @@ use super::packet::Publish;
 use super::session::acks::Outcome;
 use super::time::Now;
 use super::topic::ChannelIndex;
+use super::turns::Turn;
 use super::wake::Committed;
 
 /// Most publishes of one burst. With fewer a burst costs more, with more its first waits longer.
@@ -58,7 +59,7 @@ enum Kept {
         job: Box<Message>,
     },
     /// The broadcast log.
-    Log(Arc<Message>),
+    Log(Arc<Message>, Turn),
 }
 
 impl Burst {
@@ -146,7 +147,7 @@ impl Connection {
         burst.bytes += message.topic.len() + message.payload.len();
         burst.owed.push(Owed {
             ticket,
-            by: Kept::Log(Arc::new(message.clone())),
+            by: Kept::Log(Arc::new(message.clone()), self.handle.turns.take()),
         });
         burst.operations.push(Operation::Enqueue {
             channel: log.channel,
@@ -178,20 +179,20 @@ impl Connection {
         let mut committed: Vec<Committed> = Vec::new();
         let mut jobs: BTreeMap<ChannelIndex, Vec<Record>> = BTreeMap::new();
         let mut answers: Vec<(u64, Outcome)> = Vec::with_capacity(owed.len());
-        let mut broadcast: Vec<(Arc<Message>, u64)> = Vec::new();
+        let mut broadcast: Vec<(Arc<Message>, Turn, u64)> = Vec::new();
         for (Owed { ticket, by }, outcome) in owed.into_iter().zip(outcomes) {
             let offset = *outcome.as_ref().unwrap_or(&None);
-            let outcome = outcome.map(|_| ()).map_err(|error| match by {
+            let outcome = outcome.map(|_| ()).map_err(|error| match &by {
                 Kept::Channel { channel, .. } | Kept::Queue { channel, .. } => {
-                    self.broker.not_stored(channel, &error)
+                    self.broker.not_stored(*channel, &error)
                 }
-                Kept::Log(_) => self.broker.refused_by_store(&error),
+                Kept::Log(..) => self.broker.refused_by_store(&error),
             });
             answers.extend(ticket.map(|ticket| (ticket, outcome)));
             let Some(offset) = offset else { continue };
             let (channel, topic) = match by {
-                Kept::Log(message) => {
-                    broadcast.push((message, offset));
+                Kept::Log(message, turn) => {
+                    broadcast.push((message, turn, offset));
                     continue;
                 }
                 Kept::Queue { channel, job } => {
@@ -216,9 +217,11 @@ impl Connection {
         }
         self.session.settle_all(self.number, answers);
         self.broker.committed(committed);
-        for (message, offset) in broadcast {
-            let now = self.broker.now();
-            self.broker.hand_out(message, Some(offset), now);
+        for (message, turn, offset) in broadcast {
+            let broker = self.broker.clone();
+            turn.come(Box::new(move || {
+                broker.hand_out(message, Some(offset), broker.now());
+            }));
         }
         for (index, jobs) in jobs {
             if let Some(queue) = &self.broker.channel(index).queue {

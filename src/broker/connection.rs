@@ -15,6 +15,7 @@ use super::reason::{Reason, Refusal};
 use super::session::acks::{AckKind, Outcome};
 use super::session::{Form, Session, State, Subscription};
 use super::time::Now;
+use super::turns::Turns;
 use super::{Broker, lock};
 
 /// What the reader does after a packet.
@@ -45,6 +46,8 @@ pub enum Taken {
 /// What outlives the connection's hold: how it is woken, and how it ends.
 pub(crate) struct LinkHandle {
     wakes: Wakes,
+    /// The order in which the broadcast messages of its client are handed out.
+    pub turns: Arc<Turns>,
     ending: Mutex<Option<Ending>>,
 }
 
@@ -60,6 +63,7 @@ enum Ending {
 impl LinkHandle {
     pub fn new(wakes: Wakes) -> Self {
         LinkHandle {
+            turns: Turns::new(wakes.reader.clone()),
             wakes,
             ending: Mutex::new(None),
         }
@@ -147,7 +151,7 @@ impl Connection {
         let mut state = self.session.lock();
         state
             .owned_by(self.number)
-            .is_none_or(|link| link.has_room())
+            .is_none_or(|link| link.has_room() && link.handle.turns.has_room())
     }
 
     /// Ends the connection with a reason, told to an MQTT 5 client. Used by the front end for what
@@ -201,6 +205,7 @@ impl Connection {
         let publisher = Publisher {
             client_id: &self.session.publisher,
             worker: Some(self.number),
+            turns: Some(&self.handle.turns),
         };
         let destination = match burst.known(&publish.topic) {
             Some(channel) => self
@@ -218,16 +223,12 @@ impl Connection {
             if self.broker.is_owed(&message) {
                 self.log(burst, ticket, message);
             } else {
-                self.broker.broadcast(message, now);
+                self.broker.broadcast_in(&self.handle.turns, message, now);
                 if let Some(ticket) = ticket {
                     self.session.settle(self.number, ticket, Ok(()));
                 }
             }
             return Flow::Continue;
-        }
-        if publish.retain && matches!(destination, Ok(Destination::Broadcast)) {
-            // It does not overtake what was published before it.
-            self.flush(burst);
         }
         let session = self.session.clone();
         let number = self.number;

@@ -617,11 +617,12 @@ impl Connection {
             return Sent::Ended;
         }
         spend(turn, &publish);
-        if state.unstored.is_empty() {
+        if state.unstored.is_empty() && !state.window_lost {
             bump(&self.broker.counters.publishes_sent);
             turn.out.push(Outgoing::Publish(publish));
         } else {
-            // Records of a channel go out in their order.
+            // Records of a channel go out in their order, and nothing under an identifier that the
+            // store could not be told of.
             state.unstored.push(Outgoing::Publish(publish));
         }
         Sent::Yes

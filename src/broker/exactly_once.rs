@@ -34,6 +34,7 @@ use super::session::{Session, State};
 use super::settings::RECEIVE_MAXIMUM;
 use super::time::Now;
 use super::topic::ChannelIndex;
+use super::turns::Turns;
 use super::wake::Committed;
 use super::{Broker, lock};
 
@@ -166,6 +167,7 @@ impl Connection {
         let publisher = Publisher {
             client_id: &self.session.publisher,
             worker: Some(self.number),
+            turns: None,
         };
         let answer: Answer = Box::new(move |outcome| session.settle(number, ticket, outcome));
         self.broker.publish(&publisher, publish, now, answer);
@@ -179,7 +181,9 @@ impl Connection {
                 phase: Phase::Answered,
                 since: now.since_start,
             };
+            let at = self.broker.hold_expires(&answered);
             state.holds.insert(packet_id, answered);
+            self.broker.schedule_expiry(&self.session, packet_id, at);
         }
     }
 
@@ -235,6 +239,7 @@ impl Connection {
                 // The client is ahead of its answer: what comes of it is known soon.
                 Phase::Storing(..) | Phase::Releasing => return Flow::Retry,
                 Phase::Answered => {
+                    self.broker.forget_expiry(&self.session, packet_id, hold);
                     holds.remove(&packet_id);
                     return settled(Ok(()), link);
                 }
@@ -252,6 +257,7 @@ impl Connection {
             packet_id,
             ticket,
             store,
+            turns: self.handle.turns.clone(),
         };
         release.begin();
         Flow::Continue
@@ -274,6 +280,7 @@ struct Release {
     packet_id: u16,
     ticket: u64,
     store: Arc<dyn Store>,
+    turns: Arc<Turns>,
 }
 
 impl Release {
@@ -385,6 +392,7 @@ impl Release {
             key: self.key(),
             store: self.store.clone(),
             message,
+            turn: self.turns.take(),
         };
         broker.release_broadcast(hold, Box::new(move |stored| self.concluded(stored)));
     }
@@ -542,19 +550,30 @@ impl Broker {
                 }
             };
             let mut state = session.lock();
-            match state.holds.get(&packet_id).map(|hold| &hold.phase) {
-                Some(Phase::Held(store)) => {
+            let Some(hold) = state.holds.get(&packet_id) else {
+                continue;
+            };
+            if self.hold_expires(hold) > now.since_start {
+                // Another than the one this was set for, which has gone.
+                continue;
+            }
+            match &hold.phase {
+                Phase::Held(store) => {
                     let store = store.clone();
                     state.holds.remove(&packet_id);
                     bump(&self.counters.exactly_once_expired);
                     self.drop_hold(&session, packet_id, &store);
                 }
-                Some(Phase::Releasing) => {
+                Phase::Releasing => {
                     // Judged again if that comes to nothing.
                     let later = Broker::after_seconds(now, 1);
                     self.schedule_expiry(&session, packet_id, later);
                 }
-                Some(Phase::Storing(..) | Phase::Answered) | None => {}
+                // Carried out when it came: all that goes is what a repeat was known by.
+                Phase::Answered => {
+                    state.holds.remove(&packet_id);
+                }
+                Phase::Storing(..) => {}
             }
         }
     }

@@ -13,14 +13,15 @@ use std::sync::{Arc, PoisonError};
 
 use bytes::Bytes;
 
-use crate::storage::{Batch, Message, Operation, Store, StoreError};
+use crate::storage::{Batch, Message, Operation, Receipt, Store, StoreError};
 
-use super::Broker;
 use super::counters::bump;
 use super::publish::{Answer, text};
 use super::session::broadcast::{BroadcastDelivery, Offered};
 use super::session::{Session, Subscription};
 use super::time::Now;
+use super::turns::{Turn, Turns, hand_out_in};
+use super::{Broker, lock};
 
 /// A subscription in the index.
 #[derive(Debug)]
@@ -35,6 +36,8 @@ pub(crate) struct HeldMessage {
     /// The store that holds it.
     pub store: Arc<dyn Store>,
     pub message: Message,
+    /// Its place in what its publisher's connection hands out.
+    pub turn: Turn,
 }
 
 /// Told once whether a held message was released; where it was not, it is held as before.
@@ -49,48 +52,60 @@ struct Combined {
 }
 
 impl Broker {
-    /// Publishes a broadcast message: stores what has to be stored, answers, and hands it out.
-    pub(crate) fn publish_broadcast(self: &Arc<Self>, message: Message, now: Now, answer: Answer) {
+    /// Publishes a broadcast message: stores what has to be stored, answers, and hands it out in its
+    /// publisher's order.
+    pub(crate) fn publish_broadcast(
+        self: &Arc<Self>,
+        message: Message,
+        turns: Option<&Arc<Turns>>,
+        now: Now,
+        answer: Answer,
+    ) {
         let owed = self.is_owed(&message);
-        if !message.retain {
-            if owed {
-                return self.log_broadcast(Batch::default(), message, answer);
+        if !message.retain && !owed {
+            match turns {
+                Some(turns) => self.broadcast_in(turns, message, now),
+                None => self.broadcast(message, now),
             }
-            self.broadcast(message, now);
             return answer(Ok(()));
         }
-        let put = self.retained.put(&message);
-        if owed && Arc::ptr_eq(&self.retained.store, &self.log.store) {
-            return self.log_broadcast(put.into(), message, answer);
-        }
-        // What is retained is stored first, and what is owed follows.
+        let turn = turns.map(Turns::take);
+        let put = message.retain.then(|| self.retained.put(&message));
+        let retained_apart = !Arc::ptr_eq(&self.retained.store, &self.log.store);
         let broker = self.clone();
-        self.retained.store.submit(
-            put.into(),
-            Box::new(move |stored| match stored {
-                Ok(receipt) => {
-                    broker.retained.forget_deletion(&message, &receipt);
-                    if owed {
-                        return broker.log_broadcast(Batch::default(), message, answer);
+        match put {
+            Some(put) if owed && retained_apart => {
+                self.retain_apart(put, message, turn, answer);
+            }
+            Some(put) if !owed => self.retained.store.submit(
+                put.into(),
+                Box::new(move |stored| match stored {
+                    Ok(receipt) => {
+                        answer(Ok(()));
+                        broker.retained.forget_deletion(&message, &receipt);
+                        hand_out_in(turn, move || broker.broadcast(message, broker.now()));
                     }
-                    answer(Ok(()));
-                    broker.broadcast(message, broker.now());
-                }
-                Err(error) => answer(Err(broker.refused_by_store(&error))),
-            }),
-        );
+                    Err(error) => answer(Err(broker.refused_by_store(&error))),
+                }),
+            ),
+            put => self.log_broadcast(put, message, turn, answer),
+        }
     }
 
-    /// Stores a message in the broadcast log, behind what is in the batch, and hands it out.
-    fn log_broadcast(self: &Arc<Self>, mut batch: Batch, message: Message, answer: Answer) {
-        let retains = !batch.operations.is_empty();
-        batch.operations.push(Operation::Enqueue {
-            channel: self.log.channel,
-            message: message.clone(),
-        });
+    /// Stores a message in the broadcast log, behind its retained value, and hands it out.
+    fn log_broadcast(
+        self: &Arc<Self>,
+        put: Option<Operation>,
+        message: Message,
+        turn: Option<Turn>,
+        answer: Answer,
+    ) {
+        let retains = put.is_some();
+        let mut operations: Vec<Operation> = put.into_iter().collect();
+        operations.push(self.enqueue_to_log(&message));
         let broker = self.clone();
         self.log.store.submit(
-            batch,
+            Batch { operations },
             Box::new(move |stored| match stored {
                 Ok(receipt) => {
                     answer(Ok(()));
@@ -98,9 +113,76 @@ impl Broker {
                         broker.retained.forget_deletion(&message, &receipt);
                     }
                     let offset = receipt.offsets.last().copied().flatten();
-                    broker.hand_out(Arc::new(message), offset, broker.now());
+                    hand_out_in(turn, move || {
+                        broker.hand_out(Arc::new(message), offset, broker.now());
+                    });
                 }
                 Err(error) => answer(Err(broker.refused_by_store(&error))),
+            }),
+        );
+    }
+
+    fn enqueue_to_log(&self, message: &Message) -> Operation {
+        Operation::Enqueue {
+            channel: self.log.channel,
+            message: message.clone(),
+        }
+    }
+
+    /// A message that is owed and whose value is retained in another store. It is held in the log's
+    /// store first, which is where a lack of room is told, then retained, then released to the log,
+    /// which takes no more room: refused, it has changed nothing. What a crash leaves held is nobody's
+    /// and is dropped by the next start.
+    fn retain_apart(
+        self: &Arc<Self>,
+        put: Operation,
+        message: Message,
+        turn: Option<Turn>,
+        answer: Answer,
+    ) {
+        let number = lock(&self.registry).number();
+        let key: Bytes = [b"\0retained".as_slice(), &number.to_be_bytes()]
+            .concat()
+            .into();
+        let hold = Operation::Hold {
+            key: key.clone(),
+            message: message.clone(),
+        };
+        let broker = self.clone();
+        let retained = move |stored: Result<Receipt, StoreError>| match stored {
+            Err(error) => {
+                let drop = Operation::Drop { key };
+                broker.log.store.submit(drop.into(), Box::new(|_| {}));
+                answer(Err(broker.refused_by_store(&error)));
+            }
+            Ok(receipt) => {
+                broker.retained.forget_deletion(&message, &receipt);
+                let release = Operation::Release {
+                    key,
+                    into: Box::new(broker.enqueue_to_log(&message)),
+                };
+                let released = broker.clone();
+                broker.log.store.submit(
+                    release.into(),
+                    Box::new(move |stored| match stored {
+                        Ok(receipt) => {
+                            answer(Ok(()));
+                            let offset = receipt.offsets.last().copied().flatten();
+                            hand_out_in(turn, move || {
+                                released.hand_out(Arc::new(message), offset, released.now());
+                            });
+                        }
+                        Err(error) => answer(Err(released.refused_by_store(&error))),
+                    }),
+                );
+            }
+        };
+        let broker = self.clone();
+        self.log.store.submit(
+            hold.into(),
+            Box::new(move |stored| match stored {
+                Ok(_) => broker.retained.store.submit(put.into(), Box::new(retained)),
+                Err(error) => retained(Err(error)),
             }),
         );
     }
@@ -114,7 +196,9 @@ impl Broker {
             return self.release_to_log(hold, Batch::default(), done);
         }
         let put = self.retained.put(&hold.message);
-        if Arc::ptr_eq(&self.retained.store, &hold.store) {
+        let in_one = Arc::ptr_eq(&self.retained.store, &hold.store)
+            && Arc::ptr_eq(&self.log.store, &hold.store);
+        if in_one {
             return self.release_to_log(hold, put.into(), done);
         }
         // Retained twice is retained once.
@@ -136,13 +220,11 @@ impl Broker {
             key,
             store,
             message,
+            turn,
         } = hold;
         let owed = self.is_owed(&message);
         let retains = !batch.operations.is_empty();
-        let enqueue = Operation::Enqueue {
-            channel: self.log.channel,
-            message: message.clone(),
-        };
+        let enqueue = self.enqueue_to_log(&message);
         let in_one = Arc::ptr_eq(&self.log.store, &store);
         let first = if owed && !in_one {
             self.log.store.clone()
@@ -170,7 +252,10 @@ impl Broker {
                         broker.retained.forget_deletion(&message, &receipt);
                     }
                     let offset = receipt.offsets.last().copied().flatten();
-                    broker.hand_out(Arc::new(message), offset.filter(|_| owed), broker.now());
+                    turn.come(Box::new(move || {
+                        let offset = offset.filter(|_| owed);
+                        broker.hand_out(Arc::new(message), offset, broker.now());
+                    }));
                 }
                 Err(error) => done(Err(error)),
             }),
@@ -194,6 +279,18 @@ impl Broker {
         });
         drop(index);
         owed || self.is_owed_to_a_group(message)
+    }
+
+    /// Hands a message that is kept nowhere to those it is for, behind what its publisher published
+    /// before it.
+    pub(crate) fn broadcast_in(self: &Arc<Self>, turns: &Arc<Turns>, message: Message, now: Now) {
+        if turns.is_empty() {
+            return self.broadcast(message, now);
+        }
+        let broker = self.clone();
+        turns
+            .take()
+            .come(Box::new(move || broker.broadcast(message, broker.now())));
     }
 
     /// Hands a message that is kept nowhere to those it is for.

@@ -134,6 +134,7 @@ impl Broker {
                         %error,
                         "the end of a connection could not be stored; it is tried again every second"
                     );
+                    session.lock().window_lost = true;
                     broker.write_again(session);
                 }
                 if let Some(stored) = stored {

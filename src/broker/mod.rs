@@ -41,6 +41,7 @@ mod subscribe;
 mod sweep;
 pub mod time;
 pub mod topic;
+mod turns;
 mod unsubscribe;
 mod wake;
 mod will;

@@ -15,6 +15,7 @@ use super::reason::{Reason, Refusal};
 use super::session::acks::Outcome;
 use super::time::Now;
 use super::topic::{ChannelIndex, PublishTopic};
+use super::turns::Turns;
 use super::wake::Committed;
 use super::{Broker, lock};
 
@@ -27,6 +28,8 @@ pub(crate) struct Publisher<'a> {
     pub client_id: &'a Bytes,
     /// Its connection's number among the workers of queues; `None` for a Will.
     pub worker: Option<u64>,
+    /// The order of its connection's broadcast messages; `None` for what has no place in it.
+    pub turns: Option<&'a Arc<Turns>>,
 }
 
 /// Where a publish goes.
@@ -62,7 +65,7 @@ impl Broker {
             Err(refusal) => self.refuse_publish(publisher, &refusal, answer),
             Ok(Destination::Broadcast) => {
                 let message = Broker::message(publisher.client_id.clone(), publish, now);
-                self.publish_broadcast(message.detached(), now, answer);
+                self.publish_broadcast(message.detached(), publisher.turns, now, answer);
             }
             Ok(Destination::Channel(channel)) => {
                 let message = Broker::message(publisher.client_id.clone(), publish, now);

@@ -258,6 +258,7 @@ impl Broker {
         let publisher = Publisher {
             client_id: &Bytes::copy_from_slice(client_id.as_bytes()),
             worker: None,
+            turns: None,
         };
         let delete = armed.delete();
         let broker = self.clone();

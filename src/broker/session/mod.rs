@@ -126,6 +126,8 @@ pub(crate) struct State {
     pub stored_out: VecDeque<Outgoing>,
     /// A write of the window is on its way to the store.
     pub window_writing: bool,
+    /// A write of the window failed: nothing goes out, again either, before one has not.
+    pub window_lost: bool,
     /// The window changed since it was last handed to the store.
     pub window_dirty: bool,
     pub will: Option<ArmedWill>,
@@ -350,6 +352,7 @@ impl Session {
                 refused_groups: Vec::new(),
                 stored_out: VecDeque::new(),
                 window_writing: false,
+                window_lost: false,
                 window_dirty: false,
                 will: None,
                 will_due: None,

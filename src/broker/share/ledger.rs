@@ -11,7 +11,7 @@
 //! | goes out to one whose session is not | pending until it is acknowledged |
 //! | comes back from a session that ends | pending again, before the session's end is stored |
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -28,6 +28,7 @@ use crate::broker::{Broker, lock};
 use crate::storage::{Batch, Operation, Space};
 
 use super::Group;
+use super::offsets::Offsets;
 
 /// The version this build writes, and the only one it reads.
 const VERSION: u8 = 1;
@@ -36,7 +37,7 @@ const VERSION: u8 = 1;
 #[derive(Debug)]
 pub(super) struct Ledger {
     taken_to: u64,
-    pending: BTreeSet<u64>,
+    pending: Offsets,
     /// It differs from what the store has by what need not be there at once.
     behind: bool,
     stored: bool,
@@ -47,7 +48,8 @@ pub(super) struct Ledger {
 pub(crate) struct LedgerRecord {
     version: u8,
     taken_to: u64,
-    pending: Vec<u64>,
+    /// Runs of offsets: how many lie between it and the run before, and how many it has.
+    pending: Vec<(u64, u64)>,
 }
 
 impl LedgerRecord {
@@ -79,7 +81,7 @@ impl Ledger {
     pub fn beginning(next: u64) -> Self {
         Ledger {
             taken_to: next,
-            pending: BTreeSet::new(),
+            pending: Offsets::default(),
             behind: false,
             stored: false,
         }
@@ -103,7 +105,7 @@ impl Group {
     pub(crate) fn is_done_with(&self, delivery: &BroadcastDelivery) {
         if let Some(logged) = &delivery.logged {
             let mut ledger = lock(&self.ledger);
-            let was_pending = ledger.pending.remove(&logged.offset);
+            let was_pending = ledger.pending.remove(logged.offset);
             ledger.behind |= was_pending;
         }
     }
@@ -123,7 +125,7 @@ impl Group {
             value: LedgerRecord {
                 version: VERSION,
                 taken_to: ledger.taken_to,
-                pending: ledger.pending.iter().copied().collect(),
+                pending: ledger.pending.runs(),
             }
             .encode(),
         })
@@ -156,7 +158,7 @@ impl Broker {
         let _writing = lock(&self.groups.writing);
         let mut groups: BTreeMap<u64, Arc<Group>> = BTreeMap::new();
         for (group, offset) in handed_out {
-            lock(&group.ledger).pending.remove(&offset);
+            lock(&group.ledger).pending.remove(offset);
             groups.insert(group.number, group);
         }
         let ledgers = groups.values().filter_map(|group| group.put_ledger());
@@ -220,7 +222,7 @@ impl Broker {
             };
             let mut ledger = lock(&group.ledger);
             ledger.taken_to = record.taken_to;
-            ledger.pending = record.pending.into_iter().collect();
+            ledger.pending = Offsets::of_runs(&record.pending);
             ledger.stored = true;
         }
         Ok(())
@@ -234,7 +236,7 @@ impl Broker {
                 ledger.pending.insert(offset);
                 ledger.behind = true;
             } else {
-                ledger.pending.remove(&offset);
+                ledger.pending.remove(offset);
             }
         }
     }
@@ -245,7 +247,7 @@ impl Broker {
         for group in self.groups.matching(topic) {
             let is_owed = {
                 let ledger = lock(&group.ledger);
-                logged.offset >= ledger.taken_to || ledger.pending.contains(&logged.offset)
+                logged.offset >= ledger.taken_to || ledger.pending.contains(logged.offset)
             };
             if is_owed && group.holds() {
                 group.takes_on(logged.offset);
@@ -267,7 +269,7 @@ mod tests {
         let sample = || LedgerRecord {
             version: VERSION,
             taken_to: 700,
-            pending: vec![3, 500],
+            pending: vec![(3, 1), (496, 2)],
         };
         let encoded = sample().encode();
         assert_eq!(LedgerRecord::decode(&encoded), Ok(sample()));

@@ -18,6 +18,7 @@
 //! index of groups behind one.
 
 mod ledger;
+mod offsets;
 mod serve;
 
 use std::collections::{BTreeMap, HashMap};

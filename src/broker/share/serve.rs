@@ -1,6 +1,6 @@
 //! Who of a group takes a message, and what waits until somebody can.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +16,9 @@ use crate::broker::topic::ChannelIndex;
 use crate::broker::{Broker, lock};
 use crate::storage::{ChannelKind, Message, ReadLimit};
 
+/// Most messages a group holds, however small: its ledger has to fit a value of the store.
+const MAX_HELD: usize = 200_000;
+
 /// One read of a channel for its groups.
 const READ: ReadLimit = ReadLimit {
     records: 256,
@@ -29,6 +32,24 @@ pub(super) struct Line {
     last: Option<Arc<str>>,
     held: VecDeque<BroadcastDelivery>,
     bytes: u64,
+}
+
+/// What came of a message that a group has to give.
+enum Given {
+    /// A member has it.
+    Yes,
+    /// Nobody can take it now.
+    No(BroadcastDelivery),
+    /// It is larger than every member that is there takes.
+    TooLarge(BroadcastDelivery),
+}
+
+/// Why a member did not take one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Why {
+    Away,
+    Busy,
+    TooLarge,
 }
 
 impl Line {
@@ -165,14 +186,23 @@ impl Broker {
         let mut line = lock(&group.line);
         self.serve_line(group, &mut line, now);
         // What is held goes first; QoS 0 has nothing to wait for.
-        let refused = if line.held.is_empty() || delivery.message.qos == 0 {
+        let given = if line.held.is_empty() || delivery.message.qos == 0 {
             self.give(group, &mut line, delivery, now)
         } else {
-            Err(delivery)
+            Given::No(delivery)
         };
-        if let Err(delivery) = refused {
-            self.hold_in_line(group, &mut line, delivery);
+        match given {
+            Given::Yes => {}
+            Given::TooLarge(delivery) => self.drop_too_large(group, &delivery),
+            Given::No(delivery) => self.hold_in_line(group, &mut line, delivery),
         }
+    }
+
+    /// What none of the members that are there can ever take is dropped, as broadcast is for a client
+    /// alone: held, it would hold up all that comes behind it.
+    fn drop_too_large(&self, group: &Group, delivery: &BroadcastDelivery) {
+        group.is_done_with(delivery);
+        bump(&self.counters.broadcast_dropped_too_large);
     }
 
     /// Serves what is held, as far as there are members to take it.
@@ -188,9 +218,13 @@ impl Broker {
                 bump(&self.counters.shared_expired);
                 continue;
             }
-            if let Err(delivery) = self.give(group, line, delivery, now) {
-                line.push_front(delivery);
-                return;
+            match self.give(group, line, delivery, now) {
+                Given::Yes => {}
+                Given::TooLarge(delivery) => self.drop_too_large(group, &delivery),
+                Given::No(delivery) => {
+                    line.push_front(delivery);
+                    return;
+                }
             }
         }
     }
@@ -219,27 +253,31 @@ impl Broker {
     }
 
     fn keep_to_the_bound(&self, group: &Arc<Group>, line: &mut Line) {
-        while line.bytes > self.settings.session_queue_bytes {
+        while line.bytes > self.settings.session_queue_bytes || line.held.len() > MAX_HELD {
             let Some(oldest) = line.pop() else { return };
             group.is_done_with(&oldest);
             bump(&self.counters.shared_given_up);
         }
     }
 
-    /// Messages that members did not take after all come back ahead of what is held. Called without
-    /// a session's lock.
+    /// Messages that members did not take after all come back ahead of what is held, in their order.
+    /// Called without a session's lock.
     pub(in crate::broker) fn return_to_groups(&self, returned: Vec<BroadcastDelivery>, now: Now) {
+        let mut groups: BTreeMap<u64, Arc<Group>> = BTreeMap::new();
         for delivery in returned.into_iter().rev() {
             let Some(group) = delivery.group.clone() else {
                 continue;
             };
-            let mut line = lock(&group.line);
             if delivery.message.qos == 0 || group.members().is_empty() {
                 group.is_done_with(&delivery);
                 bump(&self.counters.shared_dropped);
                 continue;
             }
-            line.push_front(delivery);
+            lock(&group.line).push_front(delivery);
+            groups.insert(group.number, group);
+        }
+        for group in groups.into_values() {
+            let mut line = lock(&group.line);
             self.serve_line(&group, &mut line, now);
             if !group.holds() {
                 // Nobody could take it, and nobody's session is kept.
@@ -300,22 +338,31 @@ impl Broker {
         line: &mut Line,
         mut delivery: BroadcastDelivery,
         now: Now,
-    ) -> Result<(), BroadcastDelivery> {
+    ) -> Given {
         let members = group.members();
         let behind = match &line.last {
             Some(last) => members.partition_point(|member| member.client_id <= *last),
             None => 0,
         };
+        let (mut too_large, mut busy) = (false, false);
         for member in members[behind..].iter().chain(&members[..behind]) {
             match self.give_to(member, group, delivery, now) {
                 Ok(()) => {
                     line.last = Some(member.client_id.clone());
-                    return Ok(());
+                    return Given::Yes;
                 }
-                Err(refused) => delivery = refused,
+                Err((refused, why)) => {
+                    delivery = refused;
+                    too_large |= why == Why::TooLarge;
+                    busy |= why == Why::Busy;
+                }
             }
         }
-        Err(delivery)
+        if too_large && !busy {
+            Given::TooLarge(delivery)
+        } else {
+            Given::No(delivery)
+        }
     }
 
     fn give_to(
@@ -324,24 +371,12 @@ impl Broker {
         group: &Arc<Group>,
         mut delivery: BroadcastDelivery,
         now: Now,
-    ) -> Result<(), BroadcastDelivery> {
+    ) -> Result<(), (BroadcastDelivery, Why)> {
         let mut state = member.lock();
         delivery.group = Some(group.clone());
         let is_there = state.link.is_some() && !state.ended && !state.claimed;
         if !is_there || !decide_shared(&state, &mut delivery) {
-            return Err(delivery);
-        }
-        let most = self.settings.session_queue_bytes;
-        let window = delivery.qos == 0 || state.window() > state.broadcast.waiting_acked();
-        if !window || !state.broadcast.has_room(&delivery, most) {
-            if !state
-                .refused_groups
-                .iter()
-                .any(|own| Arc::ptr_eq(own, group))
-            {
-                state.refused_groups.push(group.clone());
-            }
-            return Err(delivery);
+            return Err((delivery, Why::Away));
         }
         let bound = state
             .link
@@ -352,7 +387,16 @@ impl Broker {
             && delivery_publish(&delivery, now)
                 .is_some_and(|publish| publish.encoded_size(protocol) > bound)
         {
-            return Err(delivery);
+            return Err((delivery, Why::TooLarge));
+        }
+        let most = self.settings.session_queue_bytes;
+        let window = delivery.qos == 0 || state.window() > state.broadcast.waiting_acked();
+        if !window || !state.broadcast.has_room(&delivery, most) {
+            let is_known = |own: &Arc<Group>| Arc::ptr_eq(own, group);
+            if !state.refused_groups.iter().any(is_known) {
+                state.refused_groups.push(group.clone());
+            }
+            return Err((delivery, Why::Busy));
         }
         state.broadcast.offer(delivery, most);
         state.wake_writer();
