@@ -58,6 +58,27 @@ pub(super) fn delivery_publish(delivery: &BroadcastDelivery, now: Now) -> Option
 /// (MQTT-3.3.2-5). It carries none of the broker's labels.
 fn broadcast_publish(delivery: &BroadcastDelivery, now: Now) -> Option<OutgoingPublish> {
     let message = &delivery.message;
+    let properties = broadcast_properties(delivery, now)?;
+    Some(OutgoingPublish {
+        packet_id: 0,
+        qos: delivery.qos,
+        dup: false,
+        retain: delivery.retain,
+        topic: message.topic.clone(),
+        payload: message.payload.clone(),
+        properties,
+    })
+}
+
+fn broadcast_properties(delivery: &BroadcastDelivery, now: Now) -> Option<Bytes> {
+    let message = &delivery.message;
+    let is_plain = message.expiry_seconds.is_none()
+        && message.response_topic.is_none()
+        && message.correlation_data.is_none();
+    if is_plain && delivery.identifiers.is_empty() {
+        // Encoded once, when it was published, and shared by all its subscribers.
+        return Some(message.properties.clone());
+    }
     let mut properties = Vec::with_capacity(message.properties.len() + 32);
     if let Some(expiry) = message.expiry_seconds {
         let here = now.since_start.saturating_sub(delivery.published).as_secs();
@@ -81,15 +102,7 @@ fn broadcast_publish(delivery: &BroadcastDelivery, now: Now) -> Option<OutgoingP
         put_bytes(&mut properties, CORRELATION_DATA, data);
     }
     properties.extend_from_slice(&message.properties);
-    Some(OutgoingPublish {
-        packet_id: 0,
-        qos: delivery.qos,
-        dup: false,
-        retain: delivery.retain,
-        topic: message.topic.clone(),
-        payload: message.payload.clone(),
-        properties: properties.into(),
-    })
+    Some(properties.into())
 }
 
 pub(super) fn put_bytes(out: &mut Vec<u8>, property: u8, value: &[u8]) {
