@@ -62,6 +62,9 @@ fn a_waiting_will_is_published_at_the_next_start_or_waits_on() {
             .drop_connection();
         // Its session is over before the broker is back.
         armed("over", 1, 1).connect(&broker).drop_connection();
+        // The store keeps its order: behind this the ends of those connections are stored.
+        let mut fence = hello("fence").connect(&broker);
+        assert_eq!(fence.publish("events/fence", "x"), R::Success);
         match end {
             End::Sigterm => assert!(broker.stop().success()),
             End::Kill9 => broker.kill9(),
